@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::{Culprit, Lease, Record};
 
 /// One message under one lease.
@@ -16,7 +18,11 @@ use super::{Culprit, Lease, Record};
 #[non_exhaustive]
 pub struct Delivery<T = ()> {
     /// The right under which it is processed.
-    pub lease: Lease,
+    ///
+    /// In an `Arc` of its own that deliveries alone share: a source counts it
+    /// to know whether any delivery of the lease is still alive, before it lets
+    /// another stack work on the partition.
+    pub lease: Arc<Lease>,
     /// What was read.
     pub record: Record,
     /// What it was decoded to.
@@ -25,9 +31,11 @@ pub struct Delivery<T = ()> {
 
 impl Delivery {
     /// Delivers a record under a lease.
+    ///
+    /// Takes a [`Lease`], or the `Arc` of another delivery of that lease.
     #[must_use]
-    pub fn new(lease: Lease, record: Record) -> Self {
-        Self { lease, record, value: () }
+    pub fn new(lease: impl Into<Arc<Lease>>, record: Record) -> Self {
+        Self { lease: lease.into(), record, value: () }
     }
 }
 
