@@ -133,6 +133,16 @@ impl Frontier {
     }
 }
 
+// ===== impl OutOfOrder =====
+
+impl OutOfOrder {
+    /// Says that `offset` came where no offset below `next` could come.
+    #[must_use]
+    pub fn new(offset: i64, next: i64) -> Self {
+        Self { offset, next }
+    }
+}
+
 // ===== impl Ticket =====
 
 impl Ticket {

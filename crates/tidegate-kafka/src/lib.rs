@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod assignment;
+mod config;
+mod driver;
+mod error;
+mod ffi;
+mod gauges;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod serve;
+mod session;
+mod source;
+mod status;
+mod stop;
+mod task;
+
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_noop.rs"]
+mod metrics;
+
+pub use self::{
+    assignment::Assignment,
+    config::{ConfigError, KafkaConfig, OnFailure, StartPosition},
+    driver::{PositionError, ReadError},
+    error::ServeError,
+    serve::Serve,
+    source::KafkaSource,
+    status::{MemberStatus, PartitionState, PartitionStatus, Status},
+    task::Panicked,
+};

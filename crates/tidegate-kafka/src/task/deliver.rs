@@ -1,0 +1,178 @@
+use std::{
+    error::Error as StdError,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    vec,
+};
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use pin_project::pin_project;
+use tidegate_core::{Class, Delivery, Error, IsRecorded, Record};
+use tower_service::Service;
+use tracing::{Instrument, Span, instrument::Instrumented};
+
+use super::{Item, Load, Reported, Work};
+
+// So many records are admitted at most before other tasks get a turn.
+const TURN: usize = 1_024;
+
+/// Delivers until the lease is not active or a delivery fails, then takes the
+/// answers of what runs.
+pub(super) async fn deliver<S>(mut stack: S, work: &mut Work)
+where
+    S: Service<Delivery, Response: IsRecorded, Error: Into<Error>>,
+{
+    let mut responses = FuturesUnordered::new();
+    if let Err(error) = intake(&mut stack, &mut responses, work).await {
+        work.reports.send(&work.lease, Reported::Failed(cause(error)));
+    }
+    // What waited is answered by the lanes, what runs may finish. Failures are
+    // left to the next owner, or to the next lease, which reads again from the
+    // frontier.
+    while responses.next().await.is_some() {}
+}
+
+/// Admits records, in order, for as long as it may.
+async fn intake<S>(
+    stack: &mut S,
+    responses: &mut FuturesUnordered<Response<S::Future>>,
+    work: &mut Work,
+) -> Result<(), Error>
+where
+    S: Service<Delivery, Response: IsRecorded, Error: Into<Error>>,
+{
+    let lease = Arc::clone(&work.lease);
+    let mut changed = pin!(lease.changed());
+    let mut items = Vec::new().into_iter();
+    // A record that is taken and not admitted yet.
+    let mut next: Option<Record> = None;
+    poll_fn(|cx| {
+        for _ in 0..TURN {
+            while changed.as_mut().poll(cx).is_ready() {
+                changed.set(lease.changed());
+            }
+            if !lease.is_active() {
+                return Poll::Ready(Ok(()));
+            }
+            // Each new response is polled here before the next record is
+            // admitted: nothing is let in behind a failure that is known (I14).
+            while let Poll::Ready(Some(response)) = responses.poll_next_unpin(cx) {
+                if let Err(error) = response {
+                    // Left to the next owner, if the lease has just ended.
+                    let active = lease.is_active();
+                    return Poll::Ready(if active { Err(error) } else { Ok(()) });
+                }
+            }
+            if next.is_none() {
+                match ready!(poll_item(&mut items, work, cx)) {
+                    Some(Item::Record(record)) => next = Some(record),
+                    Some(Item::End(end)) => {
+                        let reached = work.frontier.end_of_partition(end);
+                        if let Err(error) = reached {
+                            return Poll::Ready(Err(Error::new(Class::Fatal, error)));
+                        }
+                        continue;
+                    }
+                    // The driver has dropped its side, and ends the lease.
+                    None => return Poll::Ready(Ok(())),
+                }
+            }
+            ready!(stack.poll_ready(cx)).map_err(Into::into)?;
+            let record = next.take().expect("there is one, by the branch above");
+            responses.push(Response::of(
+                stack,
+                Delivery::new(Arc::clone(&lease), record),
+                &work.load,
+            ));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+fn poll_item(
+    items: &mut vec::IntoIter<Item>,
+    work: &mut Work,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Item>> {
+    loop {
+        if let Some(item) = items.next() {
+            return Poll::Ready(Some(item));
+        }
+        match ready!(work.chunks.poll_recv(cx)) {
+            Some(chunk) => *items = chunk.into_iter(),
+            None => return Poll::Ready(None),
+        }
+    }
+}
+
+/// What a failure comes from: a delivery that was halted carries the error that
+/// halted it, and that one is to be shown.
+fn cause(error: Error) -> Error {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(source) = cause {
+        match source.downcast_ref::<Error>() {
+            Some(error) if error.class() != Class::Fenced => return error.clone(),
+            _ => cause = source.source(),
+        }
+    }
+    error
+}
+
+/// A response, and what it holds of the load.
+#[pin_project]
+struct Response<F> {
+    #[pin]
+    inner: Instrumented<F>,
+    held: Held,
+}
+
+struct Held {
+    load: Arc<Load>,
+    bytes: usize,
+}
+
+impl<F> Response<F> {
+    fn of<S>(stack: &mut S, delivery: Delivery, load: &Arc<Load>) -> Self
+    where
+        S: Service<Delivery, Future = F>,
+    {
+        let span = tracing::debug_span!("record", offset = delivery.record.offset);
+        let held = Held { load: Arc::clone(load), bytes: delivery.record.size() };
+        let inner = in_span(&span, || stack.call(delivery)).instrument(span);
+        Self { inner, held }
+    }
+}
+
+impl<F, T, E> Future for Response<F>
+where
+    F: Future<Output = Result<T, E>>,
+    T: IsRecorded,
+    E: Into<Error>,
+{
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let recorded = ready!(self.project().inner.poll(cx));
+        Poll::Ready(
+            recorded
+                .map(|it| {
+                    it.recorded();
+                })
+                .map_err(Into::into),
+        )
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.load.give_back(self.bytes);
+    }
+}
+
+fn in_span<T>(span: &Span, call: impl FnOnce() -> T) -> T {
+    if span.is_disabled() { call() } else { span.in_scope(call) }
+}
