@@ -36,6 +36,7 @@ use rdkafka::{
 use tidegate_core::{Error, Lease, TopicId, TopicPartition};
 use tokio::time::Instant;
 
+pub(crate) use self::start::metadata;
 use self::{
     commits::Commits,
     context::{Context, Rebalance},
@@ -227,8 +228,8 @@ impl<'c> Client<'c> {
             driver,
             consumer,
             main: Queue::main(consumer),
-            results: Queue::new(consumer).waking(),
-            answers: Queue::new(consumer).waking(),
+            results: Queue::new(consumer.client()).waking(),
+            answers: Queue::new(consumer.client()).waking(),
             partitions: BTreeMap::new(),
             membership: Membership::new(session, now),
             commits: Commits::new(now),

@@ -1,27 +1,29 @@
 //! What the driver needs of librdkafka and the safe bindings do not have.
 //!
 //! Everything here is called on the poll thread, which owns the consumer. A
-//! [`Queue`] borrows the consumer, so it is destroyed before it.
+//! [`Queue`] borrows the client, so it is destroyed before it.
 #![expect(unsafe_code, reason = "the bindings of librdkafka are raw; all of it is in this file")]
 
 use std::{
     collections::BTreeMap,
-    ffi::{CStr, CString, c_char, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     marker::PhantomData,
     mem,
     ptr::{self, NonNull},
     slice,
     sync::Arc,
     thread::{self, Thread},
+    time::Duration,
 };
 
 use rdkafka::{
-    Offset, TopicPartitionList,
+    ClientContext, TopicPartitionList,
+    client::Client,
     consumer::{BaseConsumer, Consumer as _, ConsumerContext},
     error::RDKafkaErrorCode as Code,
 };
 use rdkafka_sys as sys;
-use tidegate_core::{Epoch, TopicId, TopicPartition};
+use tidegate_core::{Epoch, TopicPartition};
 
 /// A queue of librdkafka's.
 ///
@@ -32,7 +34,7 @@ pub(crate) struct Queue<'c> {
     queue: NonNull<sys::rd_kafka_queue_t>,
     // Pointed to by librdkafka until the wake-up is disabled.
     _thread: Option<Arc<Thread>>,
-    _consumer: PhantomData<&'c ()>,
+    _client: PhantomData<&'c ()>,
 }
 
 /// A message that librdkafka lends for the time of a call.
@@ -52,65 +54,13 @@ pub(crate) struct Committed {
     pub(crate) refused: BTreeMap<TopicPartition, Code>,
 }
 
-/// A question about partitions, asked of the brokers without waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Question {
-    /// What the group has committed.
-    Committed,
-    /// Where logs begin.
-    Low,
-    /// Where logs end, uncommitted transactions included.
-    High,
-    /// The ids of topics.
-    TopicIds,
-}
-
-/// The answer to a [`Question`].
-#[derive(Debug)]
-pub(crate) struct Answer {
-    /// The number that the question was given.
-    pub(crate) number: u64,
-    pub(crate) result: Result<Facts, Failure>,
-}
-
-/// What an answer says.
-#[derive(Debug)]
-pub(crate) enum Facts {
-    /// `None` where the group has committed nothing.
-    Committed(BTreeMap<TopicPartition, Result<Option<Position>, Failure>>),
-    Offsets(BTreeMap<TopicPartition, Result<i64, Failure>>),
-    TopicIds(BTreeMap<Arc<str>, Result<TopicId, Failure>>),
-}
-
-/// A committed offset, and what was written beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) offset: i64,
-    pub(crate) metadata: String,
-}
-
-/// Why a question, or a part of it, was not answered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code}: {reason}")]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
-    pub(crate) reason: String,
-}
-
-// The time-out of a look-up must never fire before its own requests end: a
-// ListConsumerGroupOffsets that times out while it waits for its coordinator
-// aborts the process when the answer comes (librdkafka 2.12.1, assertion in
-// `rd_kafka_enq_once_del_source_return`). A dead connection ends it earlier,
-// and deadlines are the driver's own.
-const NEVER_MS: i32 = 3_600_000;
-
 // ===== impl Queue =====
 
 impl<'c> Queue<'c> {
     /// A new queue, to take results from.
-    pub(crate) fn new<C: ConsumerContext>(consumer: &'c BaseConsumer<C>) -> Self {
-        // SAFETY: the handle lives as long as the consumer, which is borrowed.
-        let queue = unsafe { sys::rd_kafka_queue_new(consumer.client().native_ptr()) };
+    pub(crate) fn new<C: ClientContext>(client: &'c Client<C>) -> Self {
+        // SAFETY: the handle lives as long as the client, which is borrowed.
+        let queue = unsafe { sys::rd_kafka_queue_new(client.native_ptr()) };
         Self::owning(queue)
     }
 
@@ -140,7 +90,7 @@ impl<'c> Queue<'c> {
 
     fn owning(queue: *mut sys::rd_kafka_queue_t) -> Self {
         let queue = NonNull::new(queue).expect("librdkafka allocates queues or aborts");
-        Self { queue, _thread: None, _consumer: PhantomData }
+        Self { queue, _thread: None, _client: PhantomData }
     }
 
     /// Wakes the current thread whenever something comes into the empty queue.
@@ -154,6 +104,22 @@ impl<'c> Queue<'c> {
         }
         self._thread = Some(thread);
         self
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::rd_kafka_queue_t {
+        self.queue.as_ptr()
+    }
+
+    /// Takes the next event.
+    pub(crate) fn poll(&self) -> Option<Event> {
+        self.poll_for(Duration::ZERO)
+    }
+
+    /// Takes the next event, and waits for it.
+    pub(crate) fn poll_for(&self, time: Duration) -> Option<Event> {
+        let millis = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
+        // SAFETY: the queue is alive, and the event ours.
+        NonNull::new(unsafe { sys::rd_kafka_queue_poll(self.queue.as_ptr(), millis) }).map(Event)
     }
 
     /// How many events wait in it.
@@ -200,7 +166,7 @@ impl<'c> Queue<'c> {
 
     /// Takes the next result of a commit.
     pub(crate) fn committed(&self) -> Option<Committed> {
-        let event = Event::poll(self)?;
+        let event = self.poll()?;
         // SAFETY: the event is alive. Its list is its own, and null where the
         // request failed before there was one.
         let refused = unsafe {
@@ -212,14 +178,6 @@ impl<'c> Queue<'c> {
                 .collect()
         };
         Some(Committed { error: event.error(), refused })
-    }
-
-    /// Takes the next answer to a question.
-    pub(crate) fn answer(&self) -> Option<Answer> {
-        let event = Event::poll(self)?;
-        // SAFETY: the event is alive.
-        let number = unsafe { sys::rd_kafka_event_opaque(event.0.as_ptr()) } as u64;
-        Some(Answer { number, result: event.facts() })
     }
 }
 
@@ -393,177 +351,19 @@ pub(crate) fn give_up<C: ConsumerContext + 'static>(consumer: BaseConsumer<C>) {
         .spawn(move || handle.destroy());
 }
 
-/// Asks the brokers something. The answer comes into `answers` with `number`.
-pub(crate) fn ask<'a, C: ConsumerContext>(
-    consumer: &BaseConsumer<C>,
-    answers: &Queue<'_>,
-    number: u64,
-    question: Question,
-    group: &str,
-    partitions: impl Iterator<Item = &'a TopicPartition>,
-) {
-    let rk = consumer.client().native_ptr();
-    let options = AdminOptions::new(rk, question, number);
-    let queue = answers.queue.as_ptr();
-    match question {
-        Question::Committed => {
-            let list = list(partitions, Offset::Invalid);
-            let group = c_string(group);
-            // SAFETY: all is alive for the call, which copies what it keeps; the
-            // request is destroyed once.
-            unsafe {
-                let mut request =
-                    sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), list.ptr());
-                sys::rd_kafka_ListConsumerGroupOffsets(
-                    rk,
-                    &raw mut request,
-                    1,
-                    options.0.as_ptr(),
-                    queue,
-                );
-                sys::rd_kafka_ListConsumerGroupOffsets_destroy(request);
-            }
-        }
-        Question::Low | Question::High => {
-            let end = if question == Question::Low { Offset::Beginning } else { Offset::End };
-            let list = list(partitions, end);
-            // SAFETY: as above.
-            unsafe { sys::rd_kafka_ListOffsets(rk, list.ptr(), options.0.as_ptr(), queue) }
-        }
-        Question::TopicIds => {
-            let names: BTreeMap<&str, CString> =
-                partitions.map(|it| (&*it.topic, c_string(&it.topic))).collect();
-            let mut names: Vec<_> = names.values().map(|name| name.as_ptr()).collect();
-            // SAFETY: as above; the names outlive the collection's making.
-            unsafe {
-                let topics =
-                    sys::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
-                sys::rd_kafka_DescribeTopics(rk, topics, options.0.as_ptr(), queue);
-                sys::rd_kafka_TopicCollection_destroy(topics);
-            }
-        }
-    }
-}
-
-struct AdminOptions(NonNull<sys::rd_kafka_AdminOptions_t>);
-
-impl AdminOptions {
-    fn new(rk: *mut sys::rd_kafka_t, question: Question, number: u64) -> Self {
-        use sys::rd_kafka_admin_op_t as Op;
-        let operation = match question {
-            Question::Committed => Op::RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS,
-            Question::Low | Question::High => Op::RD_KAFKA_ADMIN_OP_LISTOFFSETS,
-            Question::TopicIds => Op::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
-        };
-        let mut reason: [c_char; 256] = [0; 256];
-        // SAFETY: the handle is alive, the options are ours, and the texts of
-        // errors have room. Both settings are valid for their operations.
-        unsafe {
-            let options = NonNull::new(sys::rd_kafka_AdminOptions_new(rk, operation))
-                .expect("librdkafka allocates options or aborts");
-            sys::rd_kafka_AdminOptions_set_request_timeout(
-                options.as_ptr(),
-                NEVER_MS,
-                reason.as_mut_ptr(),
-                reason.len(),
-            );
-            sys::rd_kafka_AdminOptions_set_opaque(options.as_ptr(), number as *mut c_void);
-            if question == Question::Committed {
-                // With offsets of open transactions in mind, as a consumer that
-                // reads what is committed has to.
-                let error =
-                    sys::rd_kafka_AdminOptions_set_require_stable_offsets(options.as_ptr(), 1);
-                if !error.is_null() {
-                    sys::rd_kafka_error_destroy(error);
-                }
-            }
-            Self(options)
-        }
-    }
-}
-
-impl Drop for AdminOptions {
-    fn drop(&mut self) {
-        // SAFETY: ours, and not used again.
-        unsafe { sys::rd_kafka_AdminOptions_destroy(self.0.as_ptr()) }
-    }
-}
-
 // ===== events =====
 
-struct Event(NonNull<sys::rd_kafka_event_t>);
+/// What came into a queue.
+pub(crate) struct Event(NonNull<sys::rd_kafka_event_t>);
 
 impl Event {
-    fn poll(queue: &Queue<'_>) -> Option<Self> {
-        // SAFETY: the queue is alive, and the event ours.
-        NonNull::new(unsafe { sys::rd_kafka_queue_poll(queue.queue.as_ptr(), 0) }).map(Self)
+    pub(crate) fn as_ptr(&self) -> *mut sys::rd_kafka_event_t {
+        self.0.as_ptr()
     }
 
-    fn error(&self) -> Code {
+    pub(crate) fn error(&self) -> Code {
         // SAFETY: the event is alive.
         unsafe { sys::rd_kafka_event_error(self.0.as_ptr()) }.into()
-    }
-
-    fn facts(&self) -> Result<Facts, Failure> {
-        let event = self.0.as_ptr();
-        let code = self.error();
-        if code != Code::NoError {
-            // SAFETY: the event is alive, and the text its own.
-            let reason = unsafe { text(sys::rd_kafka_event_error_string(event)) };
-            return Err(Failure { code, reason });
-        }
-        let mut count = 0;
-        // SAFETY: each result is the event's own, of the type that its kind of
-        // event has, and its lists have `count` elements.
-        unsafe {
-            Ok(match sys::rd_kafka_event_type(event) {
-                sys::RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT => {
-                    let result = sys::rd_kafka_event_ListConsumerGroupOffsets_result(event);
-                    let groups = sys::rd_kafka_ListConsumerGroupOffsets_result_groups(
-                        result,
-                        &raw mut count,
-                    );
-                    let mut committed = BTreeMap::new();
-                    for &group in array(groups, count) {
-                        failure(sys::rd_kafka_group_result_error(group))?;
-                        for it in elements(sys::rd_kafka_group_result_partitions(group)) {
-                            committed.insert(partition_of(it), position_of(it));
-                        }
-                    }
-                    Facts::Committed(committed)
-                }
-                sys::RD_KAFKA_EVENT_LISTOFFSETS_RESULT => {
-                    let result = sys::rd_kafka_event_ListOffsets_result(event);
-                    let infos = sys::rd_kafka_ListOffsets_result_infos(result, &raw mut count);
-                    let offset = |&info: &*const _| {
-                        let it = &*sys::rd_kafka_ListOffsetsResultInfo_topic_partition(info);
-                        (partition_of(it), checked(it.err).map(|()| it.offset))
-                    };
-                    Facts::Offsets(
-                        array(infos.cast_const().cast(), count).iter().map(offset).collect(),
-                    )
-                }
-                sys::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => {
-                    let result = sys::rd_kafka_event_DescribeTopics_result(event);
-                    let topics = sys::rd_kafka_DescribeTopics_result_topics(result, &raw mut count);
-                    let topic = |&topic: &*const _| {
-                        let name = text(sys::rd_kafka_TopicDescription_name(topic));
-                        let id = failure(sys::rd_kafka_TopicDescription_error(topic)).map(|()| {
-                            let id = sys::rd_kafka_TopicDescription_topic_id(topic);
-                            TopicId::new(text(sys::rd_kafka_Uuid_base64str(id)))
-                        });
-                        (name.into(), id)
-                    };
-                    Facts::TopicIds(
-                        array(topics.cast_const().cast(), count).iter().map(topic).collect(),
-                    )
-                }
-                _ => {
-                    let reason = "an answer to no question".to_owned();
-                    return Err(Failure { code: Code::Fail, reason });
-                }
-            })
-        }
     }
 }
 
@@ -576,66 +376,18 @@ impl Drop for Event {
 
 // ===== conversions =====
 
-fn list<'a>(
-    partitions: impl Iterator<Item = &'a TopicPartition>,
-    offset: Offset,
-) -> TopicPartitionList {
-    let mut list = TopicPartitionList::new();
-    for partition in partitions {
-        let mut added = list.add_partition(&partition.topic, partition.partition);
-        added.set_offset(offset).expect("these offsets have a number");
-    }
-    list
-}
-
 /// # Safety
 ///
 /// The element is one of a list of librdkafka's, and alive.
-unsafe fn partition_of(element: &sys::rd_kafka_topic_partition_t) -> TopicPartition {
+pub(crate) unsafe fn partition_of(element: &sys::rd_kafka_topic_partition_t) -> TopicPartition {
     // SAFETY: its topic is a C string.
     TopicPartition::new(unsafe { text(element.topic) }, element.partition)
 }
 
 /// # Safety
 ///
-/// As [`partition_of`].
-unsafe fn position_of(
-    element: &sys::rd_kafka_topic_partition_t,
-) -> Result<Option<Position>, Failure> {
-    checked(element.err)?;
-    // SAFETY: its metadata are as long as it says.
-    let metadata = unsafe { bytes(element.metadata, element.metadata_size) };
-    let metadata = String::from_utf8_lossy(metadata.unwrap_or_default()).into_owned();
-    Ok((element.offset >= 0).then_some(Position { offset: element.offset, metadata }))
-}
-
-fn checked(error: sys::rd_kafka_resp_err_t) -> Result<(), Failure> {
-    match Code::from(error) {
-        Code::NoError => Ok(()),
-        code => Err(Failure { code, reason: String::new() }),
-    }
-}
-
-/// # Safety
-///
-/// The error is null, or one of librdkafka's that is alive.
-unsafe fn failure(error: *const sys::rd_kafka_error_t) -> Result<(), Failure> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: alive, and its text its own.
-    unsafe {
-        match Code::from(sys::rd_kafka_error_code(error)) {
-            Code::NoError => Ok(()),
-            code => Err(Failure { code, reason: text(sys::rd_kafka_error_string(error)) }),
-        }
-    }
-}
-
-/// # Safety
-///
 /// The list is null, or one of librdkafka's that outlives the slice.
-unsafe fn elements<'a>(
+pub(crate) unsafe fn elements<'a>(
     list: *const sys::rd_kafka_topic_partition_list_t,
 ) -> &'a [sys::rd_kafka_topic_partition_t] {
     if list.is_null() {
@@ -649,7 +401,7 @@ unsafe fn elements<'a>(
 ///
 /// There are `count` elements at `first`, which outlive the slice; or none, and
 /// it may be null.
-unsafe fn array<'a, T>(first: *const T, count: usize) -> &'a [T] {
+pub(crate) unsafe fn array<'a, T>(first: *const T, count: usize) -> &'a [T] {
     if first.is_null() {
         return &[];
     }
@@ -660,7 +412,7 @@ unsafe fn array<'a, T>(first: *const T, count: usize) -> &'a [T] {
 /// # Safety
 ///
 /// There are `len` bytes, which outlive the slice, or the pointer is null.
-unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Option<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Option<&'a [u8]> {
     // SAFETY: as promised.
     (!first.is_null()).then(|| unsafe { slice::from_raw_parts(first.cast(), len) })
 }
@@ -668,7 +420,7 @@ unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Option<&'a [u8]> {
 /// # Safety
 ///
 /// The text is a C string, or null.
-unsafe fn text(text: *const c_char) -> String {
+pub(crate) unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
@@ -676,6 +428,6 @@ unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-fn c_string(text: &str) -> CString {
+pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text).expect("names of topics and groups hold no null byte: it is checked before")
 }

@@ -1,12 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admin;
 mod assignment;
 mod config;
+mod dead_letter;
 mod driver;
 mod error;
 mod ffi;
 mod gauges;
+pub mod group;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod serve;
@@ -23,6 +26,7 @@ mod metrics;
 pub use self::{
     assignment::Assignment,
     config::{ConfigError, KafkaConfig, OnFailure, StartPosition},
+    dead_letter::{DeadLetterTopic, NotBuried},
     driver::{PositionError, ReadError},
     error::ServeError,
     serve::Serve,

@@ -91,7 +91,7 @@ impl Client<'_> {
                 continue;
             }
             if let Some(topic_id) = &partition.topic_id {
-                entry.set_metadata(metadata(topic_id));
+                entry.set_metadata(metadata(topic_id.as_str()));
             }
             offsets.insert(name.clone(), Sent { number: partition.number, offset });
         }

@@ -10,7 +10,20 @@ use tidegate_core::{TopicId, TopicPartition};
 use tokio::time::Instant;
 
 use super::start::Known;
-use crate::ffi::{Answer, Facts, Failure, Position, Question};
+use crate::admin::{Answer, Facts, Failure, Position, Request, Spec};
+
+/// What has to be known of a partition before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Question {
+    /// What the group has committed.
+    Committed,
+    /// Where its log begins.
+    Low,
+    /// Where its log ends.
+    High,
+    /// The id of its topic.
+    TopicIds,
+}
 
 /// A look-up of where partitions start.
 ///
@@ -163,16 +176,37 @@ impl Lookup {
                     }
                 }
             }
-            Facts::TopicIds(ids) => {
-                for (topic, id) in ids {
-                    match id {
-                        Ok(id) => drop(self.topic_ids.insert(topic, id)),
+            Facts::Topics(topics) => {
+                for (name, topic) in topics {
+                    match topic {
+                        Ok(topic) => drop(self.topic_ids.insert(name, topic.id)),
                         Err(error) => missing(error),
                     }
                 }
             }
+            Facts::Group(_) | Facts::Altered(_) => {}
         }
         failure
+    }
+}
+
+impl Question {
+    /// The request that asks it about partitions.
+    pub(crate) fn about<'a>(
+        self,
+        partitions: impl Iterator<Item = &'a TopicPartition>,
+        group: &str,
+    ) -> Request {
+        let spec = |spec| move |it: &TopicPartition| (it.clone(), spec);
+        match self {
+            Self::Committed => {
+                let partitions = Some(partitions.cloned().collect());
+                Request::Committed { group: group.to_owned(), partitions }
+            }
+            Self::Low => Request::Offsets(partitions.map(spec(Spec::Low)).collect()),
+            Self::High => Request::Offsets(partitions.map(spec(Spec::High)).collect()),
+            Self::TopicIds => Request::Topics(partitions.map(|it| it.topic.clone()).collect()),
+        }
     }
 }
 
@@ -191,6 +225,7 @@ mod tests {
         AGAIN, Answer, BTreeMap, FOR_IDS, Facts, Failure, Instant, Lookup, Position, Question,
         TopicId, TopicPartition,
     };
+    use crate::admin::Topic;
 
     fn name(partition: i32) -> TopicPartition {
         TopicPartition::new("t", partition)
@@ -211,7 +246,8 @@ mod tests {
     }
 
     fn ids() -> Facts {
-        Facts::TopicIds(BTreeMap::from([("t".into(), Ok(TopicId::new("id")))]))
+        let topic = Topic { id: TopicId::new("id"), partitions: vec![0, 1] };
+        Facts::Topics(BTreeMap::from([("t".into(), Ok(topic))]))
     }
 
     /// Sends all that is due, numbered from `first`, in the order of questions.

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     OnFailure,
-    ffi::{self, Answer, Facts, Question, Queue},
+    admin::{self, Answer, Facts, Request},
+    ffi::{self, Queue},
     task::{Load, Work},
 };
 
@@ -368,9 +369,8 @@ impl Client<'_> {
             return;
         }
         let number = self.question();
-        let group = &self.driver.settings.group;
-        let names = self.partitions.keys();
-        ffi::ask(self.consumer, &self.answers, number, Question::TopicIds, group, names);
+        let topics = self.partitions.keys().map(|name| name.topic.clone()).collect();
+        admin::ffi::ask(self.consumer.client(), &self.answers, number, &Request::Topics(topics));
         self.topic_check = (Some(number), now);
     }
 
@@ -381,20 +381,22 @@ impl Client<'_> {
         }
         self.topic_check = (None, now);
         let topics = match answer.result {
-            Ok(Facts::TopicIds(topics)) => topics,
+            Ok(Facts::Topics(topics)) => topics,
             Ok(_) => return,
             Err(error) => {
                 tracing::debug!(%error, "the ids of topics were not told");
                 return;
             }
         };
-        for (topic, id) in topics {
-            let (Ok(id), Some(known)) = (id, self.driver.topic_ids.get(&topic)) else { continue };
-            if id == *known {
+        for (name, topic) in topics {
+            let (Ok(topic), Some(known)) = (topic, self.driver.topic_ids.get(&name)) else {
+                continue;
+            };
+            if topic.id == *known {
                 continue;
             }
-            let cause = PositionError::MadeAnew { was: known.clone(), now: id };
-            let of_topic = |name: &&TopicPartition| name.topic == topic;
+            let cause = PositionError::MadeAnew { was: known.clone(), now: topic.id };
+            let of_topic = |it: &&TopicPartition| it.topic == name;
             let names: Vec<_> = self.partitions.keys().filter(of_topic).cloned().collect();
             for name in names {
                 if let Some(partition) = self.partitions.get_mut(&name) {

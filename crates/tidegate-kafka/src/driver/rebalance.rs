@@ -16,7 +16,7 @@ use super::{
     partition::{Gate, Partition},
     start::{Known, Start, resolve},
 };
-use crate::ffi;
+use crate::{admin, ffi};
 
 /// An assignment that is not answered yet, since it is looked up where its
 /// partitions start.
@@ -191,8 +191,8 @@ impl Client<'_> {
             while let Some((question, partitions)) = lookup.due(now) {
                 self.questions += 1;
                 let (number, group) = (self.questions, &self.driver.settings.group);
-                let partitions = partitions.into_iter();
-                ffi::ask(self.consumer, &self.answers, number, question, group, partitions);
+                let request = question.about(partitions.into_iter(), group);
+                admin::ffi::ask(self.consumer.client(), &self.answers, number, &request);
                 lookup.sent(question, number);
             }
         }
@@ -259,7 +259,7 @@ impl Client<'_> {
     }
 
     pub(super) fn take_answers(&mut self, now: Instant) {
-        while let Some(answer) = self.answers.answer() {
+        while let Some(answer) = admin::ffi::answer(&self.answers) {
             let answer = match &mut self.assigning {
                 Some(assigning) => assigning.lookup.answered(answer, now),
                 None => Some(answer),

@@ -3,7 +3,7 @@
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tidegate_core::{Class, Error, TopicId};
 
-use crate::{StartPosition, ffi::Position};
+use crate::{StartPosition, admin::Position};
 
 /// A partition does not start, or cannot go on, where it stands.
 ///
@@ -86,7 +86,7 @@ pub(crate) struct Start {
 const PREFIX: &str = "tidegate topic ";
 
 /// The metadata of commits to a topic.
-pub(crate) fn metadata(topic_id: &TopicId) -> String {
+pub(crate) fn metadata(topic_id: &str) -> String {
     format!("{PREFIX}{topic_id}")
 }
 
@@ -181,11 +181,17 @@ mod tests {
         };
         let (old, new) = (TopicId::new("old"), TopicId::new("new"));
         let anew = PositionError::MadeAnew { was: old.clone(), now: new.clone() };
-        assert_eq!(resolve(&of(metadata(&old)), None, StartPosition::Earliest), Err(anew.clone()));
+        assert_eq!(
+            resolve(&of(metadata(old.as_str())), None, StartPosition::Earliest),
+            Err(anew.clone())
+        );
         let plain = of(String::new());
         assert_eq!(resolve(&plain, Some(&old), StartPosition::Earliest), Err(anew));
         let start = Ok(Start { offset: 5, chosen: false });
-        assert_eq!(resolve(&of(metadata(&new)), Some(&old), StartPosition::Earliest), start);
+        assert_eq!(
+            resolve(&of(metadata(new.as_str())), Some(&old), StartPosition::Earliest),
+            start
+        );
         assert_eq!(resolve(&plain, Some(&new), StartPosition::Earliest), start);
     }
 
