@@ -40,7 +40,7 @@ pub(super) fn up(
         .args(["up", "--detach", "--wait", service])
         .env(variable, port.to_string())
         .envs(variables.iter().copied());
-    let name = format!("compose-{service}");
+    let name = run.name("compose");
     let status = run.spawn_logged(&name, &mut command, Signal::SIGTERM)?.wait()?;
     if !status.success() {
         bail!("docker compose could not start {service}\n{}", tail(&run.log(&name)));

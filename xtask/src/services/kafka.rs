@@ -30,6 +30,10 @@ const KAFKA: Artifact = Artifact {
 /// The oldest Java that Kafka 4 runs on.
 const OLDEST_JAVA: u32 = 17;
 
+/// Compiles less: for programs that are short, and for three that share a
+/// machine.
+const QUICK: &str = "-XX:TieredStopAtLevel=1";
+
 /// What kind of Kafka is wanted.
 ///
 /// Anything but the default can be had from local processes alone.
@@ -168,20 +172,22 @@ impl Kafka {
         let cluster = cluster_id()?;
         let mut nodes = Vec::new();
         for index in 0..*count {
+            let name = run.name("kafka");
             let broker = Broker {
                 java: java.clone(),
                 jars: jars.clone(),
-                home: run.directory().join(format!("kafka-{}", index + 1)),
+                home: run.directory().join(&name),
+                id: index + 1,
                 address: addresses[index].clients,
-                count: *count,
+                is_alone: *count == 1,
             };
             fs::create_dir(&broker.home)?;
             let data = broker.home.join("data");
             let text = settings::properties(&addresses, index, &data, properties);
             fs::write(broker.properties(), text)?;
             fs::write(broker.logging(), settings::LOGGING)?;
-            broker.format(run, &cluster)?;
-            nodes.push(Server::new(run, &format!("kafka-{}", index + 1), broker.plan()));
+            broker.format(run, &format!("{name}-format"), &cluster)?;
+            nodes.push(Server::new(run, &name, broker.plan()));
         }
         // They need each other: none is ready alone.
         nodes.iter_mut().try_for_each(Server::launch)?;
@@ -208,8 +214,9 @@ struct Broker {
     java: PathBuf,
     jars: PathBuf,
     home: PathBuf,
+    id: usize,
     address: SocketAddr,
-    count: usize,
+    is_alone: bool,
 }
 
 // ===== impl Broker =====
@@ -224,22 +231,22 @@ impl Broker {
     }
 
     /// Writes the node's first, empty log.
-    fn format(&self, run: &Run, cluster: &str) -> Result<()> {
-        let mut command = self.command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool");
+    fn format(&self, run: &Run, name: &str, cluster: &str) -> Result<()> {
+        let mut command = self.command(&[QUICK], "kafka.tools.StorageTool");
         command.args(["format", "--cluster-id", cluster, "--config"]).arg(self.properties());
-        let status = run.spawn_logged("kafka-format", &mut command, Signal::SIGKILL)?.wait()?;
+        let status = run.spawn_logged(name, &mut command, Signal::SIGKILL)?.wait()?;
         if !status.success() {
-            bail!("Kafka's storage was not formatted\n{}", tail(&run.log("kafka-format")));
+            bail!("Kafka's storage was not formatted\n{}", tail(&run.log(name)));
         }
         Ok(())
     }
 
     fn plan(self) -> Plan {
-        let Self { address, count, .. } = self;
+        let Self { address, id, .. } = self;
         Plan {
             command: Box::new(move || {
-                let memory = if self.count == 1 { "-Xmx1g" } else { "-Xmx512m" };
-                let mut command = self.command(memory, "kafka.Kafka");
+                let options: &[_] = if self.is_alone { &["-Xmx1g"] } else { &["-Xmx512m", QUICK] };
+                let mut command = self.command(options, "kafka.Kafka");
                 command.arg(self.properties());
                 command
             }),
@@ -247,18 +254,19 @@ impl Broker {
             signal: Signal::SIGKILL,
             ready: Box::new(move || {
                 let known = probe::brokers(address)?;
-                if known < count {
-                    bail!("it knows {known} of {count} brokers");
+                if !known.iter().any(|known| usize::try_from(*known) == Ok(id)) {
+                    bail!("the controller has not let it in yet");
                 }
                 Ok(())
             }),
         }
     }
 
-    fn command(&self, option: &str, class: &str) -> Command {
+    fn command(&self, options: &[&str], class: &str) -> Command {
         let mut command = Command::new(&self.java);
         command
-            .args([option, "-XX:+UseSerialGC", "-cp"])
+            .args(options)
+            .args(["-XX:+UseSerialGC", "-cp"])
             .arg(self.jars.join("*"))
             .arg(format!("-Dlog4j2.configurationFile={}", self.logging().display()))
             .arg(class);

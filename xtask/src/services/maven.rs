@@ -40,8 +40,8 @@ impl Artifact {
             return Ok(folder);
         }
         note(&format!("fetching {} {} through Maven", self.name, self.version()));
-        let fresh = run.directory().join(format!("fetched-{}", self.profile));
-        let log = format!("maven-{}", self.profile);
+        let fresh = run.directory().join(run.name("fetched"));
+        let log = run.name("maven");
         let mut command = Command::new("mvn");
         command
             .args(["--quiet", "--batch-mode", "--file"])
@@ -49,7 +49,7 @@ impl Artifact {
             .args(["--activate-profiles", self.profile])
             .arg(format!("dependency:{}", self.goal))
             .arg(format!("-DoutputDirectory={}", fresh.display()))
-            .arg(format!("-DmarkersDirectory={}", run.directory().join("markers").display()))
+            .arg(format!("-DmarkersDirectory={}", fresh.with_extension("markers").display()))
             .args(options);
         let mut maven = match run.spawn_logged(&log, &mut command, Signal::SIGTERM) {
             Ok(maven) => maven,

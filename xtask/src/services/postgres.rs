@@ -142,12 +142,13 @@ impl Database {
 
         let port = Port::reserve().context("no port is free")?;
         let password = secret()?;
-        let cluster = Cluster { binaries, user, data: home.join("postgres") };
-        cluster.initialize(run, &home, &password)?;
+        let name = run.name("postgres");
+        let cluster = Cluster { binaries, user, data: home.join(&name) };
+        cluster.initialize(run, &format!("{name}-initdb"), &password)?;
         cluster.configure(port.number(), options)?;
 
         let url = url(&password, port.address());
-        let mut server = Server::new(run, "postgres", cluster.plan(url.clone()));
+        let mut server = Server::new(run, &name, cluster.plan(url.clone()));
         server.start()?;
         let version = probe::check_postgres(&url)?;
         Ok(Self { url, version, origin: Origin::Local, server: Some(server), _port: Some(port) })
@@ -166,9 +167,9 @@ struct Cluster {
 // ===== impl Cluster =====
 
 impl Cluster {
-    fn initialize(&self, run: &Run, home: &Path, password: &str) -> Result<()> {
+    fn initialize(&self, run: &Run, name: &str, password: &str) -> Result<()> {
         self.user.create_dir(&self.data)?;
-        let file = home.join("password");
+        let file = self.data.with_extension("password");
         self.user.write(&file, password)?;
         let mut command = self.command("initdb");
         command
@@ -179,10 +180,10 @@ impl Cluster {
             .arg(format!("--pwfile={}", file.display()))
             .arg("--pgdata")
             .arg(&self.data);
-        let status = run.spawn_logged("initdb", &mut command, Signal::SIGKILL)?.wait()?;
+        let status = run.spawn_logged(name, &mut command, Signal::SIGKILL)?.wait()?;
         fs::remove_file(&file)?;
         if !status.success() {
-            bail!("PostgreSQL's data was not made\n{}", tail(&run.log("initdb")));
+            bail!("PostgreSQL's data was not made\n{}", tail(&run.log(name)));
         }
         Ok(())
     }
@@ -246,7 +247,7 @@ fn find_binaries(run: &Run, user: &Unprivileged, public: &Path) -> Result<Option
     let shared = folder.join("unpacked");
     let unpacked = if user.may_enter(&folder) { shared } else { public.join("unpacked") };
     if !unpacked.is_dir() {
-        unpack(&folder.join(archive), &unpacked, run)?;
+        unpack(&folder.join(archive), &unpacked, public)?;
     }
     Ok(Some(unpacked.join("bin")))
 }
@@ -260,9 +261,9 @@ fn artifact() -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn unpack(archive: &Path, folder: &Path, run: &Run) -> Result<()> {
+fn unpack(archive: &Path, folder: &Path, staging: &Path) -> Result<()> {
     let read = || {
-        let fresh = tempfile::tempdir_in(run.directory())?;
+        let fresh = tempfile::tempdir_in(staging)?;
         let archive = File::open(archive)?;
         tar::Archive::new(XzReader::new(archive, true)).unpack(fresh.path())?;
         Ok::<_, std::io::Error>(fresh.keep())

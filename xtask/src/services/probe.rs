@@ -24,12 +24,22 @@ const CONSUMER_GROUP_HEARTBEAT: i16 = 68;
 /// The oldest PostgreSQL that is tested, as `server_version_num`.
 const OLDEST_POSTGRES: u32 = 150_000;
 
-/// How many brokers a broker knows of, itself among them.
-pub(super) fn brokers(address: SocketAddr) -> Result<usize> {
+/// The ids of the brokers that the broker at `address` knows to be alive.
+pub(super) fn brokers(address: SocketAddr) -> Result<Vec<i32>> {
     // Of no topic: an array of none.
     let answer = ask(address, METADATA, &0_i32.to_be_bytes())?;
     let mut answer = answer.as_slice();
-    Ok(usize::try_from(read_i32(&mut answer)?)?)
+    let count = read_i32(&mut answer)?;
+    (0..count)
+        .map(|_| {
+            let id = read_i32(&mut answer)?;
+            // Its host, its port and its rack.
+            skip_string(&mut answer)?;
+            read_i32(&mut answer)?;
+            skip_string(&mut answer)?;
+            Ok(id)
+        })
+        .collect()
 }
 
 /// Whether one of the brokers answers, and is new enough.
@@ -140,6 +150,13 @@ fn read_i32(from: &mut impl io::Read) -> io::Result<i32> {
     Ok(i32::from_be_bytes(bytes))
 }
 
+/// Passes over a string, or none, which has the length -1.
+fn skip_string(from: &mut impl io::Read) -> io::Result<()> {
+    let length = u64::try_from(read_i16(from)?).unwrap_or(0);
+    let read = io::copy(&mut from.take(length), &mut io::sink())?;
+    if read < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}
+
 fn read_i16(from: &mut impl io::Read) -> io::Result<i16> {
     let mut bytes = [0; 2];
     from.read_exact(&mut bytes)?;
@@ -178,9 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn the_brokers_of_a_cluster_are_counted() {
-        let answer = b"\0\0\0\x08\0\0\0\x01\0\0\0\x03";
-        assert_eq!(brokers(serve(answer)).unwrap(), 3);
+    fn the_brokers_of_a_cluster_are_told() {
+        let answer = b"\0\0\0\x22\0\0\0\x01\0\0\0\x02\
+            \0\0\0\x07\0\x02ab\0\0\0\x50\xff\xff\0\0\0\x09\xff\xff\0\0\0\x51\0\0";
+        assert_eq!(brokers(serve(answer)).unwrap(), [7, 9]);
+        let cut = b"\0\0\0\x0e\0\0\0\x01\0\0\0\x02\0\0\0\x07\0\x02";
+        brokers(serve(cut)).unwrap_err();
     }
 
     #[test]

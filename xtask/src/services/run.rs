@@ -40,6 +40,8 @@ struct State {
     record: Record,
     // Nothing is started in a run that is being ended.
     open: bool,
+    // How many names of each kind were given out.
+    names: BTreeMap<&'static str, usize>,
 }
 
 /// A run that was left to itself by [`Run::keep`].
@@ -76,7 +78,7 @@ impl Run {
         owned.lock()?;
         let record = Record::default();
         record.write(&directory)?;
-        let state = Mutex::new(State { record, open: true });
+        let state = Mutex::new(State { record, open: true, names: BTreeMap::new() });
         let inner = Arc::new(Inner { directory, services, state, _owned: owned });
         signals::watch(&inner)?;
         Ok(Self(inner))
@@ -140,6 +142,15 @@ impl Run {
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.directory.join(format!("{name}.log"))
+    }
+
+    /// A name that nothing else in the run has: `kind-1`, `kind-2` and so on.
+    #[must_use]
+    pub fn name(&self, kind: &'static str) -> String {
+        let mut state = self.0.state();
+        let count = state.names.entry(kind).or_default();
+        *count += 1;
+        format!("{kind}-{count}")
     }
 
     /// Leaves everything running when the handles are dropped.
@@ -230,7 +241,7 @@ impl Inner {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The record is right at each await-free step, whoever panicked.
+        // Each change is one step, so that it is whole, whoever panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
