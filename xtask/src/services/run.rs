@@ -261,7 +261,7 @@ impl Kept {
         &self.record.exports
     }
 
-    /// Whether every process of it still runs.
+    /// Whether every process of it still runs. Containers are not asked.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.record.is_whole()
