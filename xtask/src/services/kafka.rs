@@ -148,27 +148,7 @@ impl Kafka {
         let java = find_java()?;
         let jars = KAFKA.fetch(run, &[])?;
 
-        let mut ports = Vec::new();
-        let mut reserve = || -> Result<SocketAddr> {
-            let port = Port::reserve().context("no port is free")?;
-            let address = port.address();
-            ports.push(port);
-            Ok(address)
-        };
-        let mut addresses = Vec::new();
-        for node in 0..*count {
-            let mut through = Vec::new();
-            for advertised in proxied {
-                let advertised = SocketAddr::from((Ipv4Addr::LOCALHOST, advertised[node]));
-                through.push((reserve()?, advertised));
-            }
-            addresses.push(Addresses {
-                clients: reserve()?,
-                controller: reserve()?,
-                proxied: through,
-            });
-        }
-
+        let (addresses, ports) = reserve(*count, proxied)?;
         let cluster = cluster_id()?;
         let mut nodes = Vec::new();
         for index in 0..*count {
@@ -206,6 +186,28 @@ impl Kafka {
             _ports: ports,
         })
     }
+}
+
+/// Reserves the ports of a cluster, in which clients of each further listener
+/// are told of `proxied`.
+fn reserve(count: usize, proxied: &[Vec<u16>]) -> Result<(Vec<Addresses>, Vec<Port>)> {
+    let mut ports = Vec::new();
+    let mut reserve = || -> Result<SocketAddr> {
+        let port = Port::reserve().context("no port is free")?;
+        let address = port.address();
+        ports.push(port);
+        Ok(address)
+    };
+    let mut addresses = Vec::new();
+    for node in 0..count {
+        let mut through = Vec::new();
+        for advertised in proxied {
+            through.push((reserve()?, (Ipv4Addr::LOCALHOST, advertised[node]).into()));
+        }
+        let (clients, controller) = (reserve()?, reserve()?);
+        addresses.push(Addresses { clients, controller, proxied: through });
+    }
+    Ok((addresses, ports))
 }
 
 /// One node, as files and a command.
@@ -319,7 +321,7 @@ fn cluster_id() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cluster_id, java_version};
+    use super::{KAFKA, cluster_id, java_version};
 
     #[test]
     fn javas_version_is_read_in_both_forms() {
@@ -329,6 +331,13 @@ mod tests {
         check("java version \"1.8.0_402\"", Some(1));
         check("openjdk version \"24-ea\" 2025-03-18", Some(24));
         check("command not found", None);
+    }
+
+    #[test]
+    fn containers_have_the_same_version() {
+        let compose = include_str!("../../../docker-compose.yaml");
+        let image = format!("image: apache/kafka:{}\n", KAFKA.version());
+        assert!(compose.contains(&image), "docker-compose.yaml lacks {image}");
     }
 
     #[test]
