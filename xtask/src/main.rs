@@ -1,0 +1,7 @@
+//! Workspace automation, run as `cargo xtask <task>`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    xtask::main()
+}
