@@ -8,6 +8,7 @@
 //! What decides is in values that know no client: [`membership`], [`start`],
 //! [`lookup`], [`pause`], [`stall`].
 
+mod checks;
 mod commits;
 mod context;
 mod feed;
@@ -38,6 +39,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::start::metadata;
 use self::{
+    checks::Checks,
     commits::Commits,
     context::{Context, Rebalance},
     lookup::Lookup,
@@ -196,8 +198,7 @@ struct Client<'c> {
     draining: Option<Draining>,
     /// An event that came while another one was not answered.
     waiting: Option<Rebalance>,
-    /// The look at the topics' ids that is under way, and when the last one was.
-    topic_check: (Option<u64>, Instant),
+    checks: Checks,
     suspended: bool,
     phase: Phase,
     rebuild: Option<String>,
@@ -237,7 +238,7 @@ impl<'c> Client<'c> {
             resolving: None,
             draining: None,
             waiting: None,
-            topic_check: (None, now),
+            checks: Checks::new(now),
             suspended: false,
             phase: Phase::Serving,
             rebuild: None,
@@ -246,12 +247,6 @@ impl<'c> Client<'c> {
             questions: 0,
             buffer: vec![std::ptr::null_mut(); feed::BATCH],
         }
-    }
-
-    /// The next number for a question to the brokers.
-    fn question(&mut self) -> u64 {
-        self.questions += 1;
-        self.questions
     }
 
     /// Whether the client hands out records: not while an event is unanswered,

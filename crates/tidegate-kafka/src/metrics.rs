@@ -36,6 +36,7 @@ pub(crate) struct Metrics {
     holes: Gauge,
     unconfirmed: Gauge,
     partitions: [(PartitionState, Gauge); 8],
+    idle_members: Gauge,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,7 @@ impl Metrics {
             holes: gauge!("tidegate_kafka_holes"),
             unconfirmed: gauge!("tidegate_kafka_unconfirmed_records"),
             partitions: PartitionState::ALL.map(state),
+            idle_members: gauge!("tidegate_kafka_idle_members"),
         }
     }
 
@@ -161,6 +163,10 @@ impl Metrics {
     pub(crate) fn read(&self, records: usize, bytes: usize) {
         self.records.increment(records as u64);
         self.bytes.increment(bytes as u64);
+    }
+
+    pub(crate) fn idle_members(&self, members: usize) {
+        self.idle_members.set(members as f64);
     }
 
     pub(crate) fn publish(&self, gauges: &Gauges) {
@@ -273,6 +279,10 @@ fn describe() {
         "Finished and not confirmed as committed, in all."
     );
     describe_gauge!("tidegate_kafka_partitions", "Partitions of this member, by state.");
+    describe_gauge!(
+        "tidegate_kafka_idle_members",
+        "Members of the group without partitions, as this one last saw it."
+    );
 }
 
 impl fmt::Debug for Metrics {

@@ -29,5 +29,6 @@ impl Metrics {
     pub(crate) fn client_replaced(&self) {}
     pub(crate) fn client_error(&self) {}
     pub(crate) fn read(&self, _: usize, _: usize) {}
+    pub(crate) fn idle_members(&self, _: usize) {}
     pub(crate) fn publish(&self, _: &Gauges) {}
 }

@@ -100,12 +100,12 @@ impl Partition<'_> {
     /// Reads as many records as the buffer has room for, and hands them to the
     /// task.
     fn read(&mut self, buffer: &mut Buffer, now: Instant) -> Read {
-        let Stage::Working(stack) = &mut self.stage else { return Read::default() };
-        let (name, position, watch) = (&self.name, &mut self.position, &mut self.watch);
+        let Self { name, queue, stage, position, end, watch, record_size, .. } = self;
+        let Stage::Working(stack) = stage else { return Read::default() };
         let mut read = Read::default();
         let mut items = Vec::new();
         let mut arena = BytesMut::new();
-        self.queue.consume(buffer, |message| {
+        queue.consume(buffer, |message| {
             // What comes behind an error is read again, from the frontier.
             if read.error.is_some() {
                 return;
@@ -118,10 +118,11 @@ impl Partition<'_> {
                     watch.record(now);
                     items.push(Item::Record(record));
                 }
-                Ok(Some(Item::End(end))) => {
-                    *position = (*position).max(end);
+                Ok(Some(Item::End(at))) => {
+                    *position = (*position).max(at);
+                    *end = Some(at);
                     watch.end(now);
-                    items.push(Item::End(end));
+                    items.push(Item::End(at));
                 }
                 Ok(None) => {}
                 Err(error) => read.error = Some(error),
@@ -129,7 +130,7 @@ impl Partition<'_> {
         });
         if let Some(mean) = read.bytes.checked_div(read.records) {
             // Decaying: it follows what the topic holds now.
-            self.record_size = ((self.record_size * 3 + mean) / 4).max(1);
+            *record_size = ((*record_size * 3 + mean) / 4).max(1);
         }
         stack.load.take(read.records, read.bytes);
         if !items.is_empty() && stack.chunks.try_send(items).is_err() {

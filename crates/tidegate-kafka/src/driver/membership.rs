@@ -70,11 +70,11 @@ impl Membership {
         now.saturating_duration_since(self.proof)
     }
 
-    /// An assignment came, at `at`: the broker counted us as a member then.
+    /// An assignment came, at `at`: the broker counted us as a member then. It
+    /// does not end the wait for a loss that a commit reported.
     pub(crate) fn assigned(&mut self, at: Instant) {
         self.proof = self.proof.max(at);
         self.stopped = false;
-        self.lost = None;
     }
 
     /// A commit that was sent at `sent` was accepted. Returns whether the proof
@@ -209,6 +209,7 @@ mod tests {
         membership.end();
         membership.expect_loss(start);
         assert_eq!(membership.number(), 1);
+        membership.assigned(start + seconds(1));
         assert!(!membership.loss_did_not_come(start + seconds(6)));
         assert!(membership.loss_did_not_come(start + seconds(7)));
         membership.loss_came();

@@ -21,6 +21,8 @@ pub(crate) struct Partition<'c> {
     pub(crate) number: u64,
     /// The next offset to take from the client; negative while it is not known.
     pub(crate) position: i64,
+    /// The end of its log, as it was last seen.
+    pub(crate) end: Option<i64>,
     /// The newest frontier that the broker has acknowledged.
     pub(crate) acknowledged: Option<i64>,
     pub(crate) stage: Stage,

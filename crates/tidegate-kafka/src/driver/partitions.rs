@@ -11,7 +11,7 @@ use tidegate_core::{Epoch, Error, Frontier, Lease, Terms, TopicPartition};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Client, Consumer, Driver, Phase, PositionError, Stage,
+    Client, Consumer, Driver, PositionError, Stage,
     lookup::Lookup,
     partition::{Gate, Partition, Progress, Stack},
     pause::Pause,
@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     OnFailure,
-    admin::{self, Answer, Facts, Request},
     ffi::{self, Queue},
     task::{Load, Work},
 };
@@ -63,6 +62,7 @@ impl Driver {
             queue,
             number: self.numbers,
             position: -1,
+            end: None,
             acknowledged: None,
             stage: Stage::Unresolved,
             disowned: false,
@@ -353,57 +353,6 @@ impl Client<'_> {
             tracing::debug!(partition = %name, "no sign of life: probing");
             self.driver.metrics.stall_probed();
             self.seek(&name);
-        }
-    }
-
-    // ===== topics made anew =====
-
-    /// Looks at the topics' ids from time to time: a classic member is not told
-    /// when a topic is deleted and made anew.
-    pub(super) fn check_topics(&mut self, now: Instant) {
-        let Some(every) = self.driver.settings.topic_check else { return };
-        let (under_way, last) = self.topic_check;
-        let due = now.saturating_duration_since(last) >= every;
-        if under_way.is_some() || !due || self.partitions.is_empty() || self.phase != Phase::Serving
-        {
-            return;
-        }
-        let number = self.question();
-        let topics = self.partitions.keys().map(|name| name.topic.clone()).collect();
-        admin::ffi::ask(self.consumer.client(), &self.answers, number, &Request::Topics(topics));
-        self.topic_check = (Some(number), now);
-    }
-
-    pub(super) fn take_topic_check(&mut self, answer: Answer, now: Instant) {
-        if self.topic_check.0 != Some(answer.number) {
-            tracing::debug!(number = answer.number, "an answer came too late");
-            return;
-        }
-        self.topic_check = (None, now);
-        let topics = match answer.result {
-            Ok(Facts::Topics(topics)) => topics,
-            Ok(_) => return,
-            Err(error) => {
-                tracing::debug!(%error, "the ids of topics were not told");
-                return;
-            }
-        };
-        for (name, topic) in topics {
-            let (Ok(topic), Some(known)) = (topic, self.driver.topic_ids.get(&name)) else {
-                continue;
-            };
-            if topic.id == *known {
-                continue;
-            }
-            let cause = PositionError::MadeAnew { was: known.clone(), now: topic.id };
-            let of_topic = |it: &&TopicPartition| it.topic == name;
-            let names: Vec<_> = self.partitions.keys().filter(of_topic).cloned().collect();
-            for name in names {
-                if let Some(partition) = self.partitions.get_mut(&name) {
-                    partition.disowned = true;
-                }
-                self.stop_partition(&name, cause.clone().into(), now);
-            }
         }
     }
 }

@@ -26,7 +26,10 @@ impl Client<'_> {
         let mut abandoned = Vec::new();
         for partition in self.partitions.values_mut() {
             let (_, high) = ffi::watermarks(consumer, &partition.name);
-            let status = partition.status((high >= 0).then_some(high), now);
+            if high >= 0 {
+                partition.end = Some(high);
+            }
+            let status = partition.status(now);
             gauges.add(&status);
             statuses.push(status);
             // A layer of the application's above the frontier may hide a failure.
@@ -51,13 +54,13 @@ impl Client<'_> {
 }
 
 impl Partition<'_> {
-    fn status(&mut self, end: Option<i64>, now: Instant) -> PartitionStatus {
+    fn status(&mut self, now: Instant) -> PartitionStatus {
         let frontier = self.frontier();
         self.progress.note(frontier.unwrap_or(-1), now);
         let stack = self.stack();
         let standing = stack.map(|stack| stack.frontier.standing());
-        // The client's view may be older than what was read since.
-        let end = end.map(|end| end.max(self.position));
+        // It may have been seen before the last records were read.
+        let end = self.end.map(|end| end.max(self.position));
         PartitionStatus {
             partition: self.name.clone(),
             state: self.state(),

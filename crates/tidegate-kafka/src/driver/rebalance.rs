@@ -269,7 +269,7 @@ impl Client<'_> {
                 (answer, _) => answer,
             };
             if let Some(answer) = answer {
-                self.take_topic_check(answer, now);
+                self.take_check(answer, now);
             }
         }
     }
@@ -382,6 +382,7 @@ impl super::Driver {
                     tracing::info!(partition = %name, offset, "nothing is committed: starting here");
                 }
                 partition.topic_id.clone_from(&known.topic_id);
+                partition.end = Some(known.high);
                 partition.acknowledged = (!chosen).then_some(offset);
                 partition.position = offset;
                 let gate = chosen.then_some(Gate::Acknowledged);

@@ -39,7 +39,7 @@ impl Client<'_> {
             self.serve_partitions(now);
             let busy = self.is_serving() && self.feed(now);
             self.watch_for_stalls(now);
-            self.check_topics(now);
+            self.check_around(now);
             self.publish(now);
             if let Some(end) = self.serve_shutdown(now) {
                 return end;
@@ -117,7 +117,7 @@ impl Client<'_> {
     fn serve_shutdown(&mut self, now: Instant) -> Option<End> {
         let asked = self.driver.stop.is_asked() || self.rebuild.is_some();
         match self.phase {
-            Phase::Serving if self.driver.stop.is_abandoned() => {
+            Phase::Serving | Phase::Stopping if self.driver.stop.is_abandoned() => {
                 // Nobody waits for us: no drain, and no last commit.
                 self.lose_all("the source was dropped", now);
                 self.close_queue(now)
