@@ -14,7 +14,7 @@ use tower_service::Service;
 use tracing::{Instrument as _, Span};
 
 use crate::{
-    Halted, Miscounted, Panicked, QueueConfig, Unstarted,
+    QueueConfig, QueueError,
     pace::Pace,
     shared::{Limits, Shared, Tenure},
 };
@@ -143,7 +143,7 @@ impl<T> Worker<T> {
             }
         }
         let left = &slots[*answered..];
-        let halted = Halted { cause: error.clone() }.into();
+        let halted = QueueError::Halted(error.clone()).into();
         shared.fail(*lane, left.split_at(count), error, &halted);
         *answered = slots.len();
         ControlFlow::Break(())
@@ -163,7 +163,7 @@ impl<T> Worker<T> {
 }
 
 fn unstarted(lease: &Lease) -> Error {
-    Unstarted { partition: lease.partition().clone(), state: lease.state() }.into()
+    QueueError::Unstarted { partition: lease.partition().clone(), state: lease.state() }.into()
 }
 
 /// Runs one batch, and says for how long it ran.
@@ -181,7 +181,7 @@ where
         // A service that panicked is not called again, so nobody sees what it
         // left half done.
         let poll = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
-        poll.unwrap_or_else(|payload| Poll::Ready(Err(Panicked::with(&*payload).into())))
+        poll.unwrap_or_else(|payload| Poll::Ready(Err(QueueError::panicked(&*payload).into())))
     })
     .await
 }
@@ -197,7 +197,9 @@ where
     let started = Instant::now();
     let outcomes = service.call(batch.clone()).await.map_err(Into::into)?;
     if outcomes.len() != batch.len() {
-        return Err(Miscounted { deliveries: batch.len(), outcomes: outcomes.len() }.into());
+        return Err(
+            QueueError::Miscounted { deliveries: batch.len(), outcomes: outcomes.len() }.into()
+        );
     }
     Ok((outcomes, started.elapsed().saturating_sub(batch.time_waited())))
 }

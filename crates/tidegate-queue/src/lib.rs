@@ -17,9 +17,4 @@ mod sync;
 #[path = "metrics_noop.rs"]
 mod metrics;
 
-pub use self::{
-    config::QueueConfig,
-    error::{Halted, LaneEnded, Miscounted, OtherLease, Panicked, Unstarted},
-    layer::QueueLayer,
-    service::QueueService,
-};
+pub use self::{config::QueueConfig, error::QueueError, layer::QueueLayer, service::QueueService};

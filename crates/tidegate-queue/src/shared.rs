@@ -25,7 +25,7 @@ use tracing::Span;
 pub(crate) use self::state::Change;
 use self::state::{Answer, Envelope, State};
 use crate::{
-    LaneEnded, QueueConfig,
+    QueueConfig, QueueError,
     metrics::Metrics,
     sync::{Mutex, MutexGuard},
 };
@@ -309,7 +309,7 @@ pub(crate) struct Tenure<T> {
 
 impl<T> Drop for Tenure<T> {
     fn drop(&mut self) {
-        let reason = LaneEnded {}.into();
+        let reason = QueueError::Dropped.into();
         self.shared.fail(self.lane, (&[], &self.slots[self.answered..]), &reason, &reason);
     }
 }

@@ -5,7 +5,7 @@ use tidegate_core::{Delivery, Error, Lease, Outcome};
 use tracing::Span;
 
 use super::{Limits, Taken};
-use crate::{OtherLease, QueueConfig};
+use crate::{QueueConfig, QueueError};
 
 /// What is under the lock.
 pub(super) struct State<T> {
@@ -105,7 +105,7 @@ impl<T> State<T> {
         let refusal = if *lease == envelope.delivery.lease {
             self.lanes[lane].closed.clone()
         } else {
-            Some(OtherLease { serves: lease.partition().clone() }.into())
+            Some(QueueError::OtherLease { serves: lease.partition().clone() }.into())
         };
         if let Some(error) = refusal {
             // Its place is held until the answer is taken, as all are.
