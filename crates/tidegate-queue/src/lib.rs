@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod config;
+mod error;
+pub mod future;
+mod lane;
+mod layer;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod pace;
+mod service;
+mod shared;
+mod sync;
+
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_noop.rs"]
+mod metrics;
+
+pub use self::{config::QueueConfig, error::QueueError, layer::QueueLayer, service::QueueService};
