@@ -1,8 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "generator")]
+mod generator;
 mod probe;
 mod strict;
+
+#[cfg(feature = "generator")]
+pub use self::generator::{
+    Account, Ledger, LedgerConfig, LedgerCounts, LedgerRecord, RecordKind, Transfer,
+};
 
 pub use self::{
     probe::{
@@ -11,3 +18,5 @@ pub use self::{
     },
     strict::{Echo, Strict},
 };
+#[cfg(feature = "oracle")]
+pub use tidegate_oracle as oracle;
