@@ -1,11 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "broker", feature = "proxy"))]
+mod api_key;
+#[cfg(feature = "broker")]
+mod broker;
 #[cfg(feature = "generator")]
 mod generator;
 mod probe;
 mod strict;
 
+#[cfg(any(feature = "broker", feature = "proxy"))]
+pub use self::api_key::ApiKey;
+#[cfg(feature = "broker")]
+pub use self::broker::{
+    Broker, BrokerConfig, BrokerFailure, ErrorCode, NewRecord, NotConsumed, Request,
+};
 #[cfg(feature = "generator")]
 pub use self::generator::{
     Account, Ledger, LedgerConfig, LedgerCounts, LedgerRecord, RecordKind, Transfer,
