@@ -1,0 +1,32 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(any(feature = "broker", feature = "proxy"))]
+mod api_key;
+#[cfg(feature = "broker")]
+mod broker;
+#[cfg(feature = "generator")]
+mod generator;
+mod probe;
+mod strict;
+
+#[cfg(any(feature = "broker", feature = "proxy"))]
+pub use self::api_key::ApiKey;
+#[cfg(feature = "broker")]
+pub use self::broker::{
+    Broker, BrokerConfig, BrokerFailure, ErrorCode, NewRecord, NotConsumed, Request,
+};
+#[cfg(feature = "generator")]
+pub use self::generator::{
+    Account, Ledger, LedgerConfig, LedgerCounts, LedgerRecord, RecordKind, Transfer,
+};
+
+pub use self::{
+    probe::{
+        ByRequest, Command, Event, Held, Locate, Located, NotALine, NotAPlace, NotAPoint,
+        NotReached, Place, Point, ProbeLayer, ProbeService, Probes, When,
+    },
+    strict::{Echo, Strict},
+};
+#[cfg(feature = "oracle")]
+pub use tidegate_oracle as oracle;
