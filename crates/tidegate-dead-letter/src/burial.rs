@@ -16,7 +16,7 @@ use crate::{NotHeld, metrics::Metrics, place::Place};
 /// A record that will be buried if it proves to be poison.
 pub(crate) struct Suspect<D> {
     pub(crate) letters: D,
-    pub(crate) lease: Lease,
+    pub(crate) lease: Arc<Lease>,
     pub(crate) record: Record,
     pub(crate) place: Place,
     /// Who waits for the decision; nobody under a queue, where the lane does.

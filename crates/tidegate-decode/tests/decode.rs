@@ -45,7 +45,7 @@ async fn the_value_goes_on_with_its_record_and_lease() {
 
     let (decoded, reply) = handle.next_request().await.unwrap();
     assert_eq!((decoded.value, decoded.record.offset), (4, 8));
-    assert_eq!(decoded.lease, lease);
+    assert_eq!(*decoded.lease, lease);
     reply.send_response("done");
     assert!(response.is_woken(), "the answer must wake the future");
     assert_eq!(assert_ready_ok!(response.poll()), "done");

@@ -101,8 +101,8 @@ impl<T> State<T> {
     ) -> (usize, Option<Envelope<T>>) {
         let bytes = envelope.bytes;
         self.bytes += bytes;
-        let lease = self.lease.get_or_insert_with(|| envelope.delivery.lease.clone());
-        let refusal = if *lease == envelope.delivery.lease {
+        let lease = self.lease.get_or_insert_with(|| Lease::clone(&envelope.delivery.lease));
+        let refusal = if *lease == *envelope.delivery.lease {
             self.lanes[lane].closed.clone()
         } else {
             Some(QueueError::OtherLease { serves: lease.partition().clone() }.into())
