@@ -86,7 +86,7 @@ fn a_misspelt_property_is_named() {
 fn no_secret_is_printed() {
     let config = config().property("sasl.password", "hunter2").property("ssl.key.pem", "hunter2");
     assert!(!format!("{config:?}").contains("hunter2"));
-    let wrong = config.property("sasl.mechanisms", "no-such-mechanism");
+    let wrong = config.property("security.protocol", "no-such-protocol");
     let error = wrong.check().unwrap_err();
     assert!(!format!("{error:?} {error}").contains("hunter2"));
 }
