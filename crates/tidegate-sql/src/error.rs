@@ -106,6 +106,26 @@ impl From<EffectError> for Error {
     }
 }
 
+/// Whether an error says that the database cannot be reached: there is no
+/// connection to be had, or one broke.
+#[must_use]
+pub fn is_unreachable(error: &DbErr) -> bool {
+    matches!(error, DbErr::ConnectionAcquire(_) | DbErr::Conn(_)) || is_lost(error)
+}
+
+/// Whether an error says that a connection broke.
+pub(crate) fn is_lost(error: &DbErr) -> bool {
+    match error {
+        #[cfg(any(feature = "postgres", feature = "sqlite"))]
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => codes::is_lost(error),
+        // What a task of ours that was ended leaves.
+        DbErr::Conn(RuntimeErr::Internal(_)) => true,
+        _ => false,
+    }
+}
+
 /// What SeaORM's error asks for.
 ///
 /// Its variants say where it arose and little more (`BEGIN` and `COMMIT` fail
@@ -150,6 +170,21 @@ mod codes {
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => Class::Transient,
             _ => Class::Fatal,
+        }
+    }
+
+    /// Whether a connection broke: of a network, or of a server that ended it.
+    pub(super) fn is_lost(error: &sqlx::Error) -> bool {
+        match error {
+            sqlx::Error::Database(error) => {
+                let code = error.code().unwrap_or_default();
+                matches!(&*code, "57P01" | "57P02" | "57P03" | "25P03") || code.starts_with("08")
+            }
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed => true,
+            _ => false,
         }
     }
 
