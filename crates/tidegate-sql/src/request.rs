@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
+use tidegate_core::{Batch, Delivery, MessageId, Record};
+
 use super::Txn;
-use tidegate_core::{Batch, Delivery};
 
 /// A request, and the transaction that it runs in.
 #[derive(Clone, Debug)]
@@ -9,12 +12,27 @@ pub struct InTransaction<R> {
     pub txn: Txn,
     /// What to do in it.
     pub request: R,
+    ids: Option<Arc<[MessageId]>>,
 }
 
 impl<R> InTransaction<R> {
     /// Puts a request in a transaction.
     pub fn new(txn: Txn, request: R) -> Self {
-        Self { txn, request }
+        Self { txn, request, ids: None }
+    }
+
+    /// Says which messages the deliveries of the request are, in their order.
+    #[must_use]
+    pub fn with_ids(self, ids: Arc<[MessageId]>) -> Self {
+        Self { ids: Some(ids), ..self }
+    }
+
+    /// Which message the delivery at `index` is, whose record this is: by its
+    /// place, if nobody has said.
+    #[must_use]
+    pub fn message_id(&self, index: usize, record: &Record) -> MessageId {
+        let id = self.ids.as_ref().and_then(|ids| ids.get(index));
+        id.copied().unwrap_or_else(|| MessageId::of_offset(record))
     }
 }
 

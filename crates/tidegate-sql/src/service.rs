@@ -60,7 +60,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let InTransaction { txn, request: batch } = request.into_transaction();
+        let InTransaction { txn, request: batch, .. } = request.into_transaction();
         Arc::clone(&self.effect).apply_batch(txn, batch)
     }
 }

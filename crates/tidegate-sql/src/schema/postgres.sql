@@ -13,11 +13,13 @@ CREATE TABLE tidegate_namespace (
     UNIQUE (target, generation)
 );
 
--- A partition that a namespace reads. The markers of [low, floor) are pruned;
--- it has read on without a jump from `resumed` to `reached` at least.
+-- A partition that a namespace reads: the markers of [low, floor) are pruned,
+-- [gap, resumed) was jumped over, and from there it has read on to `reached` at
+-- least.
 CREATE TABLE tidegate_source (
     low bigint NOT NULL,
     floor bigint NOT NULL,
+    gap bigint NOT NULL,
     resumed bigint NOT NULL,
     reached bigint NOT NULL,
     source integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -14,8 +14,9 @@ CREATE TABLE tidegate_namespace (
     UNIQUE (target, generation)
 ) STRICT;
 
--- A partition that a namespace reads. The markers of [low, floor) are pruned;
--- it has read on without a jump from `resumed` to `reached` at least.
+-- A partition that a namespace reads: the markers of [low, floor) are pruned,
+-- [gap, resumed) was jumped over, and from there it has read on to `reached` at
+-- least.
 CREATE TABLE tidegate_source (
     source INTEGER PRIMARY KEY,
     ns INTEGER NOT NULL,
@@ -24,6 +25,7 @@ CREATE TABLE tidegate_source (
     topic_id TEXT,
     low INTEGER NOT NULL,
     floor INTEGER NOT NULL,
+    gap INTEGER NOT NULL,
     resumed INTEGER NOT NULL,
     reached INTEGER NOT NULL,
     UNIQUE (ns, topic, part)

@@ -48,7 +48,10 @@ pub struct Source {
     pub topic_id: Option<TopicId>,
     /// The offsets whose markers are pruned.
     pub pruned: Pruned,
-    /// Where it began to be read without a jump.
+    /// Where it was left before the last jump.
+    pub gap: i64,
+    /// Where it was read on from after that. Nothing is known about the offsets
+    /// between the two.
     pub resumed: i64,
     /// How far it was read on from there, at least.
     pub reached: i64,
@@ -143,7 +146,7 @@ pub async fn lock_source(txn: &Txn, partition: &TopicPartition) -> Result<Option
 
 async fn read(txn: &Txn, partition: &TopicPartition, lock: &str) -> Result<Option<Source>, DbErr> {
     let sql = format!(
-        "SELECT source, topic_id, low, floor, resumed, reached FROM tidegate_source
+        "SELECT source, topic_id, low, floor, gap, resumed, reached FROM tidegate_source
         WHERE ns = $1 AND topic = $2 AND part = $3{lock}"
     );
     let row = txn.query_one_raw(of_partition(txn, partition, &sql, [])).await?;
@@ -153,6 +156,7 @@ async fn read(txn: &Txn, partition: &TopicPartition, lock: &str) -> Result<Optio
             number: columns.next()?,
             topic_id: columns.next::<Option<String>>()?.map(TopicId::new),
             pruned: Pruned { low: columns.next()?, floor: columns.next()? },
+            gap: columns.next()?,
             resumed: columns.next()?,
             reached: columns.next()?,
         })
@@ -175,8 +179,8 @@ pub async fn enter(
     start: i64,
 ) -> Result<(), DbErr> {
     let sql = "INSERT INTO tidegate_source
-            (ns, topic, part, topic_id, low, floor, resumed, reached)
-        VALUES ($1, $2, $3, $4, $5, $5, $5, $5) ON CONFLICT (ns, topic, part) DO NOTHING";
+            (ns, topic, part, topic_id, low, floor, gap, resumed, reached)
+        VALUES ($1, $2, $3, $4, $5, $5, $5, $5, $5) ON CONFLICT (ns, topic, part) DO NOTHING";
     let values = [topic_id.map(TopicId::as_str).into(), start.into()];
     txn.execute_raw(of_partition(txn, partition, sql, values)).await.map(drop)
 }
@@ -188,13 +192,15 @@ pub async fn enter(
 /// When the database fails.
 pub async fn update_source(txn: &Txn, source: &Source) -> Result<(), DbErr> {
     let sql = "UPDATE tidegate_source
-        SET topic_id = $2, low = $3, floor = $4, resumed = $5, reached = $6 WHERE source = $1";
-    let Source { number, topic_id, pruned, resumed, reached } = source;
-    let values: [Value; 6] = [
+        SET topic_id = $2, low = $3, floor = $4, gap = $5, resumed = $6, reached = $7
+        WHERE source = $1";
+    let Source { number, topic_id, pruned, gap, resumed, reached } = source;
+    let values: [Value; 7] = [
         (*number).into(),
         topic_id.as_ref().map(TopicId::as_str).into(),
         pruned.low.into(),
         pruned.floor.into(),
+        (*gap).into(),
         (*resumed).into(),
         (*reached).into(),
     ];

@@ -8,6 +8,7 @@ use std::{
     env, process,
     sync::atomic::{AtomicU32, Ordering},
     thread,
+    time::Duration,
 };
 
 use sea_orm::{
@@ -17,7 +18,7 @@ use sea_orm::{
 use tempfile::TempDir;
 use tidegate_core::{Epoch, Lease, LeaseOwner, TopicPartition};
 use tidegate_sql::{Database, DatabaseOptions};
-use tokio::runtime;
+use tokio::{runtime, task::yield_now, time::timeout};
 
 /// The application's ledger.
 pub mod ledger {
@@ -127,6 +128,21 @@ impl TestDatabase {
 
     pub async fn count(&self, table: &str) -> i64 {
         self.value(&format!("SELECT count(*) FROM {table}")).await
+    }
+
+    /// Waits until somebody waits for a transaction that uses a table of
+    /// PostgreSQL.
+    pub async fn until_blocked(&self, table: &str) {
+        let blocked = format!(
+            "SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l
+                ON l.relation = '{table}'::regclass AND l.pid = ANY(pg_blocking_pids(a.pid))"
+        );
+        let waiting = async {
+            while self.value::<i64>(&blocked).await == 0 {
+                yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), waiting).await.expect("somebody waits");
     }
 
     pub async fn ledger(&self) -> Vec<ledger::Model> {
