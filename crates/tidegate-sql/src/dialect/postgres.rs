@@ -1,0 +1,224 @@
+//! PostgreSQL: a batch is an array a column, so that its size is not part of the
+//! text.
+
+use sea_orm::{
+    DbBackend, Statement,
+    sea_query::{ArrayType, Value},
+};
+use tidegate_core::TopicPartition;
+
+use super::Statements;
+use crate::tables::{
+    entities::{Run, Standing},
+    markers::Marker,
+    parked::{Parking, Place},
+};
+
+#[derive(Debug)]
+pub(super) struct Postgres;
+
+// The gate is an advisory lock, which is granted in the order of the requests:
+// a pruner waits for the transactions that are under way, and not for those
+// that come after it, as it would for the row's lock alone. The row's lock is
+// what makes the statement see what a pruner wrote while it waited.
+const CLAIM: &str = "\
+WITH gate AS MATERIALIZED (
+    SELECT source, pg_advisory_xact_lock_shared(1953064037, source)::text AS passed
+    FROM tidegate_source WHERE ns = $1 AND topic = $2 AND part = $3
+), place AS MATERIALIZED (
+    SELECT s.source, s.low, s.floor, s.topic_id
+    FROM gate JOIN tidegate_source s ON s.source = gate.source
+    WHERE gate.passed = ''
+    FOR SHARE OF s
+), fresh AS MATERIALIZED (
+    SELECT r.id, r.fp, r.pos, place.source
+    FROM place, unnest($4::bytea[], $5::bytea[], $6::int8[]) AS r (id, fp, pos)
+    WHERE r.pos < place.low OR r.pos >= place.floor
+), claimed AS (
+    INSERT INTO tidegate_inbox (ns, id, fp, source, record_offset)
+    SELECT $1, id, fp, source, pos FROM fresh ORDER BY id
+    ON CONFLICT (ns, id) DO NOTHING
+    RETURNING id
+)
+SELECT place.low, place.floor, place.topic_id, before.id, NULL::bytea
+FROM place LEFT JOIN (
+    SELECT id FROM fresh WHERE NOT EXISTS (SELECT FROM claimed WHERE claimed.id = fresh.id)
+) before ON true";
+
+const SEEN: &str = "SELECT id, fp FROM tidegate_inbox WHERE ns = $1 AND id = ANY($2::bytea[])";
+
+// A row that is inserted and one that conflicts take different ways, and the
+// second one sees only what the first one would have written: `slot` is the way
+// back to the arrays. Arrays of numbers are indexed in constant time; those of
+// bytes are not, which is why the marks go by the row.
+const STAND: &str = "\
+INSERT INTO tidegate_entity AS e (ns, ent, slot, rev, held, last_id, last_fp)
+SELECT $1, r.ent, CASE WHEN $2 BETWEEN r.lo AND r.hi THEN -r.slot ELSE r.slot END,
+    CASE WHEN $2 BETWEEN r.lo AND r.hi THEN r.last ELSE $2 END, 0, r.id, r.fp
+FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[], $8::bytea[])
+    WITH ORDINALITY AS r (ent, lo, hi, last, id, fp, slot)
+ORDER BY r.ent
+ON CONFLICT (ns, ent) DO UPDATE SET
+    slot = CASE WHEN e.held = 0
+            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+        THEN -abs(excluded.slot) ELSE abs(excluded.slot) END,
+    rev = CASE WHEN e.held = 0
+            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+        THEN ($6::int8[])[abs(excluded.slot)] ELSE e.rev END,
+    last_id = CASE WHEN e.held = 0
+            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+        THEN excluded.last_id ELSE e.last_id END,
+    last_fp = CASE WHEN e.held = 0
+            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+        THEN excluded.last_fp ELSE e.last_fp END
+RETURNING slot::int8, rev, held::int8,
+    CASE WHEN slot > 0 THEN last_id END, CASE WHEN slot > 0 THEN last_fp END";
+
+// Its rows are locked already, so their order does not matter.
+const SETTLE: &str = "\
+UPDATE tidegate_entity AS e
+SET rev = r.rev, held = r.held, last_id = nullif(r.id, ''), last_fp = nullif(r.fp, '')
+FROM unnest($2::bytea[], $3::int8[], $4::int4[], $5::bytea[], $6::bytea[])
+    AS r (ent, rev, held, id, fp)
+WHERE e.ns = $1 AND e.ent = r.ent";
+
+const PARKED: &str = "\
+SELECT ent, rev, id, fp, CASE WHEN withheld IS NULL THEN 0 ELSE 1 END
+FROM tidegate_parked WHERE ns = $1 AND ent = ANY($2::bytea[])";
+
+// SeaQuery panics at a null in an array, so `there` says which of the nullable
+// columns are.
+const PARK: &str = "\
+INSERT INTO tidegate_parked
+    (ns, ent, rev, id, fp, topic, part, record_offset, record_ts, record_key, payload, headers)
+SELECT $1, ent, rev, id, fp, topic, part, pos, ts,
+    CASE WHEN there & 1 > 0 THEN k END,
+    CASE WHEN there & 2 > 0 THEN p END,
+    CASE WHEN there & 4 > 0 THEN h END
+FROM unnest($2::bytea[], $3::int8[], $4::bytea[], $5::bytea[], $6::text[], $7::int4[], $8::int8[],
+        $9::int8[], $10::bytea[], $11::bytea[], $12::bytea[], $13::int4[])
+    AS r (ent, rev, id, fp, topic, part, pos, ts, k, p, h, there)";
+
+const TAKE: &str = "\
+DELETE FROM tidegate_parked AS p
+USING unnest($2::bytea[], $3::int8[]) AS r (ent, rev)
+WHERE p.ns = $1 AND p.ent = r.ent AND p.rev = r.rev
+RETURNING p.ent, p.rev, p.id, p.fp, p.topic, p.part, p.record_offset, p.record_ts, p.record_key,
+    p.payload, p.headers";
+
+impl Statements for Postgres {
+    fn claim(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement {
+        statement(
+            CLAIM,
+            [
+                ns.into(),
+                (&*partition.topic).into(),
+                partition.partition.into(),
+                bytes(markers.iter().map(|it| it.id.to_bytes())),
+                bytes(markers.iter().map(|it| it.fingerprint.to_bytes())),
+                longs(markers.iter().map(|it| it.offset)),
+            ],
+        )
+    }
+
+    fn seen(&self, ns: i32, ids: &[&[u8]]) -> Statement {
+        statement(SEEN, [ns.into(), bytes(ids.iter())])
+    }
+
+    fn stand(&self, ns: i32, base: i64, runs: &[Run<'_>]) -> Statement {
+        statement(
+            STAND,
+            [
+                ns.into(),
+                base.into(),
+                bytes(runs.iter().map(|it| it.entity)),
+                longs(runs.iter().map(|it| it.from)),
+                longs(runs.iter().map(|it| it.to)),
+                longs(runs.iter().map(|it| it.last)),
+                bytes(runs.iter().map(|it| it.mark.id.to_bytes())),
+                bytes(runs.iter().map(|it| it.mark.fingerprint.to_bytes())),
+            ],
+        )
+    }
+
+    fn settle(&self, ns: i32, standings: &[(&[u8], &Standing)]) -> Statement {
+        let marks = || standings.iter().map(|(_, it)| it.last);
+        let of = |mark: Option<[u8; 16]>| mark.map(Vec::from).unwrap_or_default();
+        statement(
+            SETTLE,
+            [
+                ns.into(),
+                bytes(standings.iter().map(|(entity, _)| entity)),
+                longs(standings.iter().map(|(_, it)| it.revision)),
+                ints(standings.iter().map(|(_, it)| it.held)),
+                bytes(marks().map(|it| of(it.map(|mark| mark.id.to_bytes())))),
+                bytes(marks().map(|it| of(it.map(|mark| mark.fingerprint.to_bytes())))),
+            ],
+        )
+    }
+
+    fn parked(&self, ns: i32, entities: &[&[u8]]) -> Statement {
+        statement(PARKED, [ns.into(), bytes(entities.iter())])
+    }
+
+    fn park(&self, ns: i32, rows: &[Parking<'_>]) -> Statement {
+        let there = |it: &Parking<'_>| {
+            i32::from(it.record.key.is_some())
+                | i32::from(it.record.payload.is_some()) << 1
+                | i32::from(it.headers.is_some()) << 2
+        };
+        statement(
+            PARK,
+            [
+                ns.into(),
+                bytes(rows.iter().map(|it| it.entity)),
+                longs(rows.iter().map(|it| it.revision)),
+                bytes(rows.iter().map(|it| it.mark.id.to_bytes())),
+                bytes(rows.iter().map(|it| it.mark.fingerprint.to_bytes())),
+                texts(rows.iter().map(|it| &*it.record.partition.topic)),
+                ints(rows.iter().map(|it| it.record.partition.partition)),
+                longs(rows.iter().map(|it| it.record.offset)),
+                longs(rows.iter().map(|it| it.record.timestamp)),
+                bytes(rows.iter().map(|it| it.record.key.as_deref().unwrap_or_default())),
+                bytes(rows.iter().map(|it| it.record.payload.as_deref().unwrap_or_default())),
+                bytes(rows.iter().map(|it| it.headers.as_deref().unwrap_or_default())),
+                ints(rows.iter().map(there)),
+            ],
+        )
+    }
+
+    fn take(&self, ns: i32, places: &[Place<'_>]) -> Statement {
+        statement(
+            TAKE,
+            [
+                ns.into(),
+                bytes(places.iter().map(|(entity, _)| entity)),
+                longs(places.iter().map(|(_, revision)| *revision)),
+            ],
+        )
+    }
+}
+
+fn statement<const N: usize>(sql: &str, values: [Value; N]) -> Statement {
+    Statement::from_sql_and_values(DbBackend::Postgres, sql, values)
+}
+
+fn array<V: Into<Value>>(kind: ArrayType, values: impl Iterator<Item = V>) -> Value {
+    Value::Array(kind, Some(Box::new(values.map(Into::into).collect())))
+}
+
+fn bytes(values: impl Iterator<Item = impl AsRef<[u8]>>) -> Value {
+    array(ArrayType::Bytes, values.map(|it| it.as_ref().to_vec()))
+}
+
+fn texts<'a>(values: impl Iterator<Item = &'a str>) -> Value {
+    array(ArrayType::String, values)
+}
+
+fn longs(values: impl Iterator<Item = i64>) -> Value {
+    array(ArrayType::BigInt, values)
+}
+
+fn ints(values: impl Iterator<Item = i32>) -> Value {
+    array(ArrayType::Int, values)
+}

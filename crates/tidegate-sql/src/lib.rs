@@ -1,0 +1,33 @@
+//! Guarded transactions, and the effects that run in them.
+
+mod database;
+mod dead_letter;
+mod dialect;
+mod effect;
+mod error;
+mod guard;
+mod headers;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod request;
+pub mod schema;
+mod service;
+pub mod tables;
+mod txn;
+
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics_noop.rs"]
+mod metrics;
+
+pub use sea_orm::DbErr;
+
+pub use self::{
+    database::{Database, DatabaseOptions, Namespace, NotDurable, OpenError},
+    dead_letter::{DeadLetterTable, LeaseEnded, Letter},
+    effect::{Effect, EffectBatch, Handler, effect, effect_batch, effect_batch_fn, effect_fn},
+    error::{EffectError, is_unreachable},
+    guard::{EpochGuardLayer, EpochGuardService, GuardError},
+    request::{InTransaction, TransactionRequest},
+    service::EffectService,
+    txn::{Txn, TxnOwner},
+};

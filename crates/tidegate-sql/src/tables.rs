@@ -1,0 +1,73 @@
+//! What the inbox and the sequencer keep in the database.
+//!
+//! `tidegate-inbox` and `tidegate-sequencer` are built on these functions; an
+//! application has no need of them. Each is one statement, or says how many it
+//! is. They decide nothing.
+
+pub mod entities;
+pub mod letters;
+pub mod markers;
+pub(crate) mod owners;
+pub mod parked;
+
+use std::time::Duration;
+
+use sea_orm::{DbErr, QueryResult, TryGetable};
+use tidegate_core::{Fingerprint, MessageId};
+
+/// Which message it was, and what it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The message.
+    pub id: MessageId,
+    /// Its payload.
+    pub fingerprint: Fingerprint,
+}
+
+/// An age as the parameter of a statement. What is older than a hundred years
+/// is as old as that: no database reckons with all that a `Duration` holds.
+fn millis(age: Duration) -> i64 {
+    const CENTURY: i64 = 36_525 * 24 * 60 * 60 * 1000;
+    i64::try_from(age.as_millis()).unwrap_or(CENTURY).min(CENTURY)
+}
+
+/// The columns of a row, one after the other.
+struct Columns<'a> {
+    row: &'a QueryResult,
+    next: usize,
+}
+
+// ===== impl Columns =====
+
+impl<'a> Columns<'a> {
+    fn of(row: &'a QueryResult) -> Self {
+        Self { row, next: 0 }
+    }
+
+    fn next<V: TryGetable>(&mut self) -> Result<V, DbErr> {
+        self.next += 1;
+        self.row.try_get_by_index(self.next - 1)
+    }
+
+    fn mark(&mut self) -> Result<Mark, DbErr> {
+        self.optional_mark()?.ok_or_else(|| DbErr::Type("a message id is missing".to_owned()))
+    }
+
+    fn optional_mark(&mut self) -> Result<Option<Mark>, DbErr> {
+        let (id, fingerprint) = (self.digest()?, self.digest()?);
+        Ok(id.zip(fingerprint).map(|(id, fingerprint)| Mark {
+            id: MessageId::from(id),
+            fingerprint: Fingerprint::from(fingerprint),
+        }))
+    }
+
+    fn digest(&mut self) -> Result<Option<[u8; 16]>, DbErr> {
+        let bytes: Option<Vec<u8>> = self.next()?;
+        let digest = bytes.map(|bytes| {
+            bytes.try_into().map_err(|bytes: Vec<u8>| {
+                DbErr::Type(format!("{} bytes in place of 16", bytes.len()))
+            })
+        });
+        digest.transpose()
+    }
+}
