@@ -88,7 +88,7 @@ where
         let inner = take_ready(&mut self.inner);
         let call = Call {
             inbox: self.inbox.clone(),
-            lease: batch.first().lease.clone(),
+            lease: Lease::clone(&batch.first().lease),
             entered: Arc::clone(&self.entered),
         };
         let messages = Messages::of(&self.identify, &batch);
