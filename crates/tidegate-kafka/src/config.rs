@@ -223,6 +223,12 @@ impl KafkaConfig {
         self.settings().map(drop)
     }
 
+    /// Where brokers are found.
+    #[must_use]
+    pub fn bootstrap(&self) -> &str {
+        self.properties.get("bootstrap.servers").unwrap_or_default()
+    }
+
     /// The properties for another client on the same brokers: security and
     /// addresses, without what is the consumer's.
     pub(crate) fn plain_client(&self) -> ClientConfig {

@@ -12,6 +12,7 @@ mod gauges;
 pub mod group;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod preflight;
 mod serve;
 mod session;
 mod source;
@@ -29,6 +30,7 @@ pub use self::{
     dead_letter::{DeadLetterTopic, NotBuried},
     driver::{PositionError, ReadError},
     error::ServeError,
+    preflight::Unavailable,
     serve::Serve,
     source::KafkaSource,
     status::{MemberStatus, PartitionState, PartitionStatus, Status},

@@ -49,6 +49,14 @@ impl KafkaSource {
         self
     }
 
+    pub(crate) fn config(&self) -> &KafkaConfig {
+        &self.config
+    }
+
+    pub(crate) fn topics(&self) -> &[String] {
+        &self.topics
+    }
+
     /// A handle on how the source stands.
     #[must_use]
     pub fn status(&self) -> Status {
