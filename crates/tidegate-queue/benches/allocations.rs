@@ -4,31 +4,24 @@
 //! cargo bench -p tidegate-queue --features metrics --bench allocations
 //! ```
 //!
-//! Each line counts the allocations of 100 000 deliveries. Its time is not to be
-//! compared: counting costs time too.
+//! Each line counts the allocations of 100 000 deliveries. The times are not to
+//! be compared: counting costs time too.
 
 mod stack;
 
 use divan::{AllocProfiler, Bencher};
-use stack::Layers;
+use stack::{Layers, Load};
 
 #[global_allocator]
 static ALLOC: AllocProfiler = AllocProfiler::system();
-
-const BATCHES: [usize; 3] = [1, 10, 100];
-const WINDOW: usize = 1_000;
 
 fn main() {
     stack::telemetry();
     divan::main();
 }
 
-#[divan::bench(args = BATCHES, sample_count = 3, sample_size = 1)]
-fn direct(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Direct, batch, WINDOW));
-}
-
-#[divan::bench(args = BATCHES, sample_count = 3, sample_size = 1)]
-fn full(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Frontier, batch, WINDOW));
+#[divan::bench(args = Layers::ALL, consts = [1, 10, 100], sample_count = 3, sample_size = 1)]
+fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
+    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000 };
+    bencher.bench_local(|| stack::run(load));
 }

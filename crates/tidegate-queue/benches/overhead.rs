@@ -2,53 +2,33 @@
 //! with metrics recorded and events filtered at `info`.
 //!
 //! ```text
-//! cargo bench -p tidegate-queue --features metrics
+//! cargo bench -p tidegate-queue --features metrics --bench overhead
 //! ```
-//!
-//! Each line is the time of 100 000 deliveries: 10 ms are 100 ns a delivery. The
-//! stacks grow by one layer from one to the next, so a layer's share is the
-//! difference.
 
 mod stack;
 
 use divan::Bencher;
-use stack::Layers;
-
-const BATCHES: [usize; 3] = [1, 10, 100];
-const WINDOW: usize = 1_000;
+use stack::{Layers, Load};
 
 fn main() {
     stack::telemetry();
     divan::main();
 }
 
-#[divan::bench(args = BATCHES, sample_count = 20, sample_size = 1)]
-fn a_direct(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Direct, batch, WINDOW));
+/// By the most in a batch, and by the layers: `Direct`, `Queue`, `Decode`,
+/// `Fence` and `Frontier`, each with one layer more, so that its share is the
+/// difference. Of 100 000 deliveries, so 10 ms are 100 ns a delivery.
+#[divan::bench(args = Layers::ALL, consts = [1, 10, 100], sample_count = 20, sample_size = 1)]
+fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
+    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000 };
+    bencher.bench_local(|| stack::run(load));
 }
 
-#[divan::bench(args = BATCHES, sample_count = 20, sample_size = 1)]
-fn b_queue(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Queue, batch, WINDOW));
-}
-
-#[divan::bench(args = BATCHES, sample_count = 20, sample_size = 1)]
-fn c_decode(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Decode, batch, WINDOW));
-}
-
-#[divan::bench(args = BATCHES, sample_count = 20, sample_size = 1)]
-fn d_fence(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Fence, batch, WINDOW));
-}
-
-#[divan::bench(args = BATCHES, sample_count = 20, sample_size = 1)]
-fn e_frontier(bencher: Bencher<'_, '_>, batch: usize) {
-    bencher.bench_local(|| stack::run(Layers::Frontier, batch, WINDOW));
-}
-
-/// The whole of it, by how many deliveries are in flight.
-#[divan::bench(args = [10, 1_000, 100_000], sample_count = 20, sample_size = 1)]
+/// The whole of it, by how many are in flight. Of a million deliveries, so
+/// 10 ms are 10 ns a delivery.
+#[divan::bench(args = [10, 1_000, 100_000], sample_count = 5, sample_size = 1)]
 fn in_flight(bencher: Bencher<'_, '_>, window: usize) {
-    bencher.bench_local(|| stack::run(Layers::Frontier, 100, window));
+    let layers = Layers::Frontier;
+    let load = Load { layers, deliveries: 1_000_000, batch: 100, window };
+    bencher.bench_local(|| stack::run(load));
 }

@@ -4,7 +4,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct Worker<T> {
     tenure: Tenure<T>,
     batch_bytes: usize,
     pace: Pace,
+    // A buffer.
+    wakes: Vec<Waker>,
 }
 
 /// Fences the queue when its lease stops being active, so that what waits
@@ -45,6 +47,7 @@ impl<T> Worker<T> {
             tenure: Tenure { shared, lane, slots: Vec::new(), answered: 0 },
             batch_bytes: config.batch_bytes,
             pace: Pace::new(config.batch_records, config.batch_time),
+            wakes: Vec::new(),
         }
     }
 
@@ -123,7 +126,8 @@ impl<T> Worker<T> {
     fn answer(&mut self, outcomes: Outcomes, running: Duration) {
         let Tenure { shared, slots, answered, .. } = &mut self.tenure;
         let count = outcomes.len();
-        shared.answer(&slots[*answered..*answered + count], outcomes.into_iter());
+        let slots = &slots[*answered..*answered + count];
+        shared.answer(slots, outcomes.into_iter(), &mut self.wakes);
         *answered += count;
         shared.metrics().batch(count, running);
     }

@@ -23,8 +23,6 @@ use tower::{Layer as _, Service, ServiceBuilder};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-pub(crate) const DELIVERIES: i64 = 100_000;
-
 /// Records metrics, and filters events at `info`.
 pub(crate) fn telemetry() {
     DebuggingRecorder::new().install().expect("nothing else records");
@@ -38,31 +36,48 @@ pub(crate) enum Layers {
     /// None: batches are made and handed to the handler.
     Direct,
     Queue,
+    /// And those before.
     Decode,
     Fence,
     Frontier,
 }
 
-/// Runs all deliveries once.
-pub(crate) fn run(layers: Layers, batch: usize, window: usize) {
+impl Layers {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Direct, Self::Queue, Self::Decode, Self::Fence, Self::Frontier];
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) layers: Layers,
+    pub(crate) deliveries: i64,
+    /// The most in a batch.
+    pub(crate) batch: usize,
+    /// The most in flight.
+    pub(crate) window: usize,
+}
+
+/// Runs it once.
+pub(crate) fn run(load: Load) {
     let runtime = Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime needs no more");
     runtime.block_on(unconstrained(async {
-        match layers {
-            Layers::Direct => direct(batch).await,
-            Layers::Queue => queue(batch, window).await,
-            Layers::Decode => decoding(batch, window).await,
-            Layers::Fence => fenced(batch, window).await,
-            Layers::Frontier => full(batch, window).await,
+        match load.layers {
+            Layers::Direct => direct(load).await,
+            Layers::Queue => queue(load).await,
+            Layers::Decode => decoding(load).await,
+            Layers::Fence => fenced(load).await,
+            Layers::Frontier => full(load).await,
         }
     }));
 }
 
-async fn direct(batch: usize) {
+async fn direct(load: Load) {
     let (_owner, lease) = lease();
-    let batch = i64::try_from(batch).expect("a small number");
+    let batch = i64::try_from(load.batch).expect("a small number");
     let mut next = 0;
-    while next < DELIVERIES {
+    while next < load.deliveries {
         let deliveries = (next..next + batch).map(|offset| {
             let delivery = Delivery::new(lease.clone(), record(&lease, offset));
             let value = decode(&delivery.record).expect("it never fails");
@@ -74,53 +89,53 @@ async fn direct(batch: usize) {
     }
 }
 
-async fn queue(batch: usize, window: usize) {
+async fn queue(load: Load) {
     let (_owner, lease) = lease();
-    let layer = QueueLayer::by_key(config(batch, window));
-    drive(layer.layer(Noop), &lease, |delivery| {
+    let layer = QueueLayer::by_key(config(load));
+    drive(layer.layer(Noop), load, &lease, |delivery| {
         let value = delivery.record.offset;
         delivery.with_value(value)
     })
     .await;
 }
 
-async fn decoding(batch: usize, window: usize) {
+async fn decoding(load: Load) {
     let (_owner, lease) = lease();
     let stack = ServiceBuilder::new()
         .layer(DecodeLayer::new(decode))
-        .layer(QueueLayer::by_key(config(batch, window)))
+        .layer(QueueLayer::by_key(config(load)))
         .service(Noop);
-    drive(stack, &lease, |delivery| delivery).await;
+    drive(stack, load, &lease, |delivery| delivery).await;
 }
 
-async fn fenced(batch: usize, window: usize) {
+async fn fenced(load: Load) {
     let (_owner, lease) = lease();
     let stack = ServiceBuilder::new()
         .layer(FenceLayer::new(lease.clone()))
         .layer(DecodeLayer::new(decode))
-        .layer(QueueLayer::by_key(config(batch, window)))
+        .layer(QueueLayer::by_key(config(load)))
         .service(Noop);
-    drive(stack, &lease, |delivery| delivery).await;
+    drive(stack, load, &lease, |delivery| delivery).await;
 }
 
-async fn full(batch: usize, window: usize) {
+async fn full(load: Load) {
     let (_owner, lease) = lease();
     let stack = ServiceBuilder::new()
         .layer(FrontierLayer::new(Frontier::starting_at(0)))
         .layer(FenceLayer::new(lease.clone()))
         .layer(DecodeLayer::new(decode))
-        .layer(QueueLayer::by_key(config(batch, window)))
+        .layer(QueueLayer::by_key(config(load)))
         .service(Noop);
-    drive(stack, &lease, |delivery| delivery).await;
+    drive(stack, load, &lease, |delivery| delivery).await;
 }
 
 /// What a source does: one future a delivery, polled when woken.
-async fn drive<S, R>(mut stack: S, lease: &Lease, prepare: impl Fn(Delivery) -> R)
+async fn drive<S, R>(mut stack: S, load: Load, lease: &Lease, prepare: impl Fn(Delivery) -> R)
 where
     S: Service<R, Error = Error>,
 {
     let mut running: FuturesUnordered<S::Future> = FuturesUnordered::new();
-    for offset in 0..DELIVERIES {
+    for offset in 0..load.deliveries {
         let ready = poll_fn(|cx| {
             // Answers first: they give places back.
             while let Poll::Ready(Some(response)) = running.poll_next_unpin(cx) {
@@ -134,8 +149,8 @@ where
     while running.next().await.is_some() {}
 }
 
-fn config(batch: usize, window: usize) -> QueueConfig {
-    QueueConfig::default().batch_records(batch).records(window).bytes(1 << 30)
+fn config(load: Load) -> QueueConfig {
+    QueueConfig::default().batch_records(load.batch).records(load.window).bytes(1 << 30)
 }
 
 /// A lease that runs out, so that each look at it is a look at the clock.

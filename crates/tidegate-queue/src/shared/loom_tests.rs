@@ -41,7 +41,7 @@ async fn apply(shared: &Shared<()>, mut deliveries: usize) {
         let mut slots = Vec::new();
         let taken = poll_fn(|cx| shared.poll_take(0, LIMITS, &mut slots, cx)).await;
         deliveries -= taken.map_or(deliveries, |taken| taken.deliveries.len());
-        shared.answer(&slots, slots.iter().map(|_| Outcome::Applied));
+        shared.answer(&slots, slots.iter().map(|_| Outcome::Applied), &mut Vec::new());
     }
 }
 
