@@ -14,6 +14,7 @@
 mod state;
 
 use std::{
+    collections::VecDeque,
     mem,
     sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
@@ -25,7 +26,7 @@ use tracing::Span;
 pub(crate) use self::state::Change;
 use self::state::{Answer, Envelope, State};
 use crate::{
-    QueueConfig, QueueError,
+    QueueConfig,
     metrics::Metrics,
     sync::{Mutex, MutexGuard},
 };
@@ -145,18 +146,18 @@ impl<T> Shared<T> {
         drop(left);
     }
 
-    /// Closes all lanes: what waits, and what comes, is answered with `reason`.
-    /// Batches that run go on.
-    pub(crate) fn fence(&self, reason: &Error) {
+    /// Closes all lanes: what was taken and not begun, what waits, and what
+    /// comes, is answered with `reason`. Batches that run go on.
+    pub(crate) fn fence(&self, taken: &[usize], reason: &Error) {
         let mut wakes = Vec::new();
         let mut state = self.lock();
-        let mut left = Vec::with_capacity(state.lanes.len());
-        for lane in 0..state.lanes.len() {
-            left.push(state.close(lane, reason, &mut wakes));
-        }
+        taken.iter().for_each(|slot| state.give(*slot, Err(reason.clone()), &mut wakes));
+        let lanes = 0..state.lanes.len();
+        let left: Vec<_> = lanes.map(|lane| state.close(lane, reason, &mut wakes)).collect();
         self.unlock(state);
         wakes.into_iter().for_each(Waker::wake);
-        self.metrics.unstarted(left.iter().map(|waiting| waiting.len()).sum());
+        let waited: usize = left.iter().map(VecDeque::len).sum();
+        self.metrics.unstarted(taken.len() + waited);
     }
 
     /// Takes the answer that is in a slot, and with it frees the place.
@@ -304,24 +305,6 @@ impl<T> Drop for Intake<T> {
         state.records -= 1;
         self.shared.unlock(state);
         drop(stale);
-    }
-}
-
-/// A lane that a worker runs, with the slots of the batch that it has taken.
-///
-/// It closes the lane when the worker ends, however it ends.
-pub(crate) struct Tenure<T> {
-    pub(crate) shared: Arc<Shared<T>>,
-    pub(crate) lane: usize,
-    pub(crate) slots: Vec<usize>,
-    /// So many of the slots have their answer.
-    pub(crate) answered: usize,
-}
-
-impl<T> Drop for Tenure<T> {
-    fn drop(&mut self) {
-        let reason = QueueError::Dropped.into();
-        self.shared.fail(self.lane, (&[], &self.slots[self.answered..]), &reason, &reason);
     }
 }
 

@@ -7,9 +7,7 @@ use std::{
 };
 
 use loom::{future::block_on, thread};
-use tidegate_core::{
-    Class, Delivery, Epoch, Error, Lease, LeaseOwner, Outcome, Record, TopicPartition,
-};
+use tidegate_core::{Class, Delivery, Epoch, Lease, LeaseOwner, Outcome, Record, TopicPartition};
 
 use super::{Arc, Intake, Limits, Shared};
 use crate::{QueueConfig, QueueError, future::ResponseFuture, metrics::Metrics};
@@ -99,7 +97,7 @@ fn a_fence_leaves_nothing_without_an_answer() {
         });
         let rebalance = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || shared.fence(&Error::new(Class::Fenced, QueueError::Dropped))
+            move || shared.fence(&[], &QueueError::Dropped.into())
         });
         let mut intake = Intake::new(shared);
         block_on(async {
