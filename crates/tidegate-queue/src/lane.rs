@@ -4,19 +4,19 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Poll, Waker},
     time::Duration,
 };
 
 use tidegate_core::{Batch, Class, Delivery, Error, Lease, LeaseState, Outcomes};
-use tokio::time::Instant;
+use tokio::{task::coop::consume_budget, time::Instant};
 use tower_service::Service;
 use tracing::{Instrument as _, Span};
 
 use crate::{
     QueueConfig, QueueError,
     pace::Pace,
-    shared::{Limits, Shared, Tenure},
+    shared::{Limits, Shared},
 };
 
 /// Runs the batches of one lane, one at a time.
@@ -24,6 +24,19 @@ pub(crate) struct Worker<T> {
     tenure: Tenure<T>,
     batch_bytes: usize,
     pace: Pace,
+    // A buffer.
+    wakes: Vec<Waker>,
+}
+
+/// A lane, with the slots of the batch that its worker has taken.
+///
+/// It is closed when the worker ends, however that ends.
+struct Tenure<T> {
+    shared: Arc<Shared<T>>,
+    lane: usize,
+    slots: Vec<usize>,
+    // So many of the slots have their answer.
+    answered: usize,
 }
 
 /// Fences the queue when its lease stops being active, so that what waits
@@ -34,7 +47,7 @@ pub(crate) struct Worker<T> {
 pub(crate) async fn watch<T>(shared: Arc<Shared<T>>) {
     let lease = poll_fn(|cx| shared.poll_lease(cx)).await;
     lease.reached(LeaseState::Draining).await;
-    shared.fence(&unstarted(&lease));
+    shared.fence(&[], &unstarted(&lease));
 }
 
 // ===== impl Worker =====
@@ -45,6 +58,7 @@ impl<T> Worker<T> {
             tenure: Tenure { shared, lane, slots: Vec::new(), answered: 0 },
             batch_bytes: config.batch_bytes,
             pace: Pace::new(config.batch_records, config.batch_time),
+            wakes: Vec::new(),
         }
     }
 
@@ -62,6 +76,8 @@ impl<T> Worker<T> {
 
     /// The next batch: what waits, once anything does.
     async fn next(&mut self) -> Option<(Batch<Delivery<T>>, Span)> {
+        // A stack that never waits would otherwise keep its thread to itself.
+        consume_budget().await;
         let limits = Limits { records: self.pace.limit(), bytes: self.batch_bytes };
         let Tenure { shared, lane, slots, answered } = &mut self.tenure;
         slots.clear();
@@ -123,7 +139,8 @@ impl<T> Worker<T> {
     fn answer(&mut self, outcomes: Outcomes, running: Duration) {
         let Tenure { shared, slots, answered, .. } = &mut self.tenure;
         let count = outcomes.len();
-        shared.answer(&slots[*answered..*answered + count], outcomes.into_iter());
+        let slots = &slots[*answered..*answered + count];
+        shared.answer(slots, outcomes.into_iter(), &mut self.wakes);
         *answered += count;
         shared.metrics().batch(count, running);
     }
@@ -151,14 +168,19 @@ impl<T> Worker<T> {
 
     /// Leaves what is not begun to the next owner.
     fn leave(&mut self, lease: &Lease) -> ControlFlow<()> {
-        let Tenure { shared, lane, slots, answered } = &mut self.tenure;
-        let reason = unstarted(lease);
-        let left = &slots[*answered..];
-        shared.metrics().unstarted(left.len());
-        shared.fail(*lane, (&[], left), &reason, &reason);
+        let Tenure { shared, slots, answered, .. } = &mut self.tenure;
+        shared.fence(&slots[*answered..], &unstarted(lease));
         *answered = slots.len();
-        shared.fence(&reason);
         ControlFlow::Break(())
+    }
+}
+
+// ===== impl Tenure =====
+
+impl<T> Drop for Tenure<T> {
+    fn drop(&mut self) {
+        let reason = QueueError::Dropped.into();
+        self.shared.fail(self.lane, (&[], &self.slots[self.answered..]), &reason, &reason);
     }
 }
 

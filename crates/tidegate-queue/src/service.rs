@@ -83,6 +83,11 @@ where
         self.intake.poll_reserve(cx).map(Ok)
     }
 
+    /// Queues a delivery in the place that was reserved.
+    ///
+    /// # Panics
+    ///
+    /// When `poll_ready` was not ready before.
     fn call(&mut self, delivery: Delivery<T>) -> ResponseFuture<T> {
         let lane = self.queue.lane_of(&delivery);
         // Spans of single records are for debugging. Where nobody looks, what
@@ -127,7 +132,7 @@ impl<T> Queue<T> {
     {
         self.workers.get_or_init(|| {
             let mut tasks = JoinSet::new();
-            let span = Span::current().or_current();
+            let span = Span::current();
             for lane in 0..self.config.lanes {
                 let worker = Worker::new(lane, &self.config, Arc::clone(intake.shared()));
                 tasks.spawn(worker.run(inner.clone()).instrument(span.clone()));

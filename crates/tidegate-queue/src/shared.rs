@@ -14,6 +14,7 @@
 mod state;
 
 use std::{
+    collections::VecDeque,
     mem,
     sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
@@ -25,7 +26,7 @@ use tracing::Span;
 pub(crate) use self::state::Change;
 use self::state::{Answer, Envelope, State};
 use crate::{
-    QueueConfig, QueueError,
+    QueueConfig,
     metrics::Metrics,
     sync::{Mutex, MutexGuard},
 };
@@ -108,14 +109,20 @@ impl<T> Shared<T> {
     }
 
     /// Gives answers, in order, as long as there are some.
-    pub(crate) fn answer(&self, slots: &[usize], results: impl Iterator<Item = Outcome>) {
-        let mut wakes = Vec::with_capacity(slots.len());
+    ///
+    /// `wakes` is a buffer, left empty.
+    pub(crate) fn answer(
+        &self,
+        slots: &[usize],
+        outcomes: impl Iterator<Item = Outcome>,
+        wakes: &mut Vec<Waker>,
+    ) {
         let mut state = self.lock();
-        slots.iter().zip(results).for_each(|(slot, outcome)| {
-            state.give(*slot, Ok(outcome), &mut wakes);
+        slots.iter().zip(outcomes).for_each(|(slot, outcome)| {
+            state.give(*slot, Ok(outcome), wakes);
         });
         self.unlock(state);
-        wakes.into_iter().for_each(Waker::wake);
+        wakes.drain(..).for_each(Waker::wake);
     }
 
     /// Closes a lane whose batch failed: `error` is for the failed ones,
@@ -139,18 +146,18 @@ impl<T> Shared<T> {
         drop(left);
     }
 
-    /// Closes all lanes: what waits, and what comes, is answered with `reason`.
-    /// Batches that run go on.
-    pub(crate) fn fence(&self, reason: &Error) {
+    /// Closes all lanes: what was taken and not begun, what waits, and what
+    /// comes, is answered with `reason`. Batches that run go on.
+    pub(crate) fn fence(&self, taken: &[usize], reason: &Error) {
         let mut wakes = Vec::new();
         let mut state = self.lock();
-        let mut left = Vec::with_capacity(state.lanes.len());
-        for lane in 0..state.lanes.len() {
-            left.push(state.close(lane, reason, &mut wakes));
-        }
+        taken.iter().for_each(|slot| state.give(*slot, Err(reason.clone()), &mut wakes));
+        let lanes = 0..state.lanes.len();
+        let left: Vec<_> = lanes.map(|lane| state.close(lane, reason, &mut wakes)).collect();
         self.unlock(state);
         wakes.into_iter().for_each(Waker::wake);
-        self.metrics.unstarted(left.iter().map(|waiting| waiting.len()).sum());
+        let waited: usize = left.iter().map(VecDeque::len).sum();
+        self.metrics.unstarted(taken.len() + waited);
     }
 
     /// Takes the answer that is in a slot, and with it frees the place.
@@ -199,12 +206,15 @@ impl<T> Shared<T> {
         // Published with each batch, and when all is done: not at each place,
         // because all queues of the process share the gauges.
         let change = state.slots.is_empty().then(|| state.publish());
-        let (first, rest) = state.doors_to_wake();
+        let doors = state.doors_to_wake();
         drop(state);
         if let Some(change) = change {
             self.metrics.in_flight(change);
         }
-        first.into_iter().chain(rest).for_each(Waker::wake);
+        if let Some((first, rest)) = doors {
+            first.wake();
+            rest.into_iter().for_each(Waker::wake);
+        }
     }
 
     // What runs under the lock does not panic half way.
@@ -224,7 +234,7 @@ impl<T> Drop for Shared<T> {
 
 impl<T> Intake<T> {
     pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
-        let door = shared.lock().doors.insert(None);
+        let door = shared.lock().open_door();
         Self { shared, door, reserved: false }
     }
 
@@ -243,12 +253,9 @@ impl<T> Intake<T> {
             self.reserved = true;
             return Poll::Ready(());
         }
-        let waker = &mut state.doors[self.door];
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            let stale = waker.replace(cx.waker().clone());
-            drop(state);
-            drop(stale);
-        }
+        let stale = state.wait_at(self.door, cx.waker());
+        drop(state);
+        drop(stale);
         Poll::Pending
     }
 
@@ -269,7 +276,12 @@ impl<T> Intake<T> {
         let watcher = state.watcher.take();
         drop(state);
         drop(refused);
-        worker.into_iter().chain(watcher).for_each(Waker::wake);
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+        if let Some(watcher) = watcher {
+            watcher.wake();
+        }
         slot
     }
 }
@@ -284,7 +296,7 @@ impl<T> Clone for Intake<T> {
 impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let stale = state.doors.remove(self.door);
+        let stale = state.close_door(self.door);
         if !self.reserved {
             drop(state);
             drop(stale);
@@ -293,24 +305,6 @@ impl<T> Drop for Intake<T> {
         state.records -= 1;
         self.shared.unlock(state);
         drop(stale);
-    }
-}
-
-/// A lane that a worker runs, with the slots of the batch that it has taken.
-///
-/// It closes the lane when the worker ends, however it ends.
-pub(crate) struct Tenure<T> {
-    pub(crate) shared: Arc<Shared<T>>,
-    pub(crate) lane: usize,
-    pub(crate) slots: Vec<usize>,
-    /// So many of the slots have their answer.
-    pub(crate) answered: usize,
-}
-
-impl<T> Drop for Tenure<T> {
-    fn drop(&mut self) {
-        let reason = QueueError::Dropped.into();
-        self.shared.fail(self.lane, (&[], &self.slots[self.answered..]), &reason, &reason);
     }
 }
 

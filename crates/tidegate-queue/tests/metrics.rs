@@ -85,5 +85,5 @@ async fn bisections_halts_and_what_a_drain_leaves_are_counted() {
     owner.drain();
     time::sleep(Duration::from_millis(1)).await;
     let left = recorded.values().get("tidegate_queue_unstarted_total").copied();
-    assert_eq!(left, Some((2.0, Unit::Count)));
+    assert_eq!(left, Some((2.0, Unit::Count)), "the first one runs");
 }

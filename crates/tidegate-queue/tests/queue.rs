@@ -523,6 +523,7 @@ async fn the_parts_of_a_batch_go_on_while_the_lease_is_held() {
     bench.nothing_runs().await;
 }
 
+// Q4: a queue serves one assignment, so that the keys of two topics never meet.
 #[tokio::test(start_paused = true)]
 async fn a_second_lease_is_refused() {
     let mut bench = bench(QueueConfig::default());

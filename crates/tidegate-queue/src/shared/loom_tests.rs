@@ -7,9 +7,7 @@ use std::{
 };
 
 use loom::{future::block_on, thread};
-use tidegate_core::{
-    Class, Delivery, Epoch, Error, Lease, LeaseOwner, Outcome, Record, TopicPartition,
-};
+use tidegate_core::{Class, Delivery, Epoch, Lease, LeaseOwner, Outcome, Record, TopicPartition};
 
 use super::{Arc, Intake, Limits, Shared};
 use crate::{QueueConfig, QueueError, future::ResponseFuture, metrics::Metrics};
@@ -41,7 +39,7 @@ async fn apply(shared: &Shared<()>, mut deliveries: usize) {
         let mut slots = Vec::new();
         let taken = poll_fn(|cx| shared.poll_take(0, LIMITS, &mut slots, cx)).await;
         deliveries -= taken.map_or(deliveries, |taken| taken.deliveries.len());
-        shared.answer(&slots, slots.iter().map(|_| Outcome::Applied));
+        shared.answer(&slots, slots.iter().map(|_| Outcome::Applied), &mut Vec::new());
     }
 }
 
@@ -99,7 +97,7 @@ fn a_fence_leaves_nothing_without_an_answer() {
         });
         let rebalance = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || shared.fence(&Error::new(Class::Fenced, QueueError::Dropped))
+            move || shared.fence(&[], &QueueError::Dropped.into())
         });
         let mut intake = Intake::new(shared);
         block_on(async {

@@ -15,8 +15,10 @@ pub(super) struct State<T> {
     bytes: usize,
     max_records: usize,
     max_bytes: usize,
-    // One for each service, with its waker while it waits for a place.
-    pub(super) doors: Slab<Option<Waker>>,
+    // One for each service, with its waker while it waits for a place; and how
+    // many do.
+    doors: Slab<Option<Waker>>,
+    waiting: usize,
     // One for each delivery, until its answer is taken.
     pub(super) slots: Slab<Slot>,
     pub(super) lanes: Box<[Lane<T>]>,
@@ -81,6 +83,7 @@ impl<T> State<T> {
             max_records: config.records,
             max_bytes: config.bytes,
             doors: Slab::new(),
+            waiting: 0,
             slots: Slab::new(),
             lanes: (0..config.lanes).map(lane).collect(),
             lease: None,
@@ -183,16 +186,39 @@ impl<T> State<T> {
         answer
     }
 
+    pub(super) fn open_door(&mut self) -> usize {
+        self.doors.insert(None)
+    }
+
+    /// Leaves a waker at a door, and returns one to be dropped.
+    pub(super) fn wait_at(&mut self, door: usize, waker: &Waker) -> Option<Waker> {
+        let waiting = &mut self.doors[door];
+        if waiting.as_ref().is_some_and(|waiting| waiting.will_wake(waker)) {
+            return None;
+        }
+        let stale = waiting.replace(waker.clone());
+        self.waiting += usize::from(stale.is_none());
+        stale
+    }
+
+    /// Closes a door, and returns a waker to be dropped.
+    pub(super) fn close_door(&mut self, door: usize) -> Option<Waker> {
+        let stale = self.doors.remove(door);
+        self.waiting -= usize::from(stale.is_some());
+        stale
+    }
+
     /// Who waits for a place, if there is one now: all of them.
     ///
     /// The first one is apart because there is seldom another, and a list of
     /// one would be an allocation for each delivery.
-    pub(super) fn doors_to_wake(&mut self) -> (Option<Waker>, Vec<Waker>) {
-        if !self.has_room() {
-            return (None, Vec::new());
+    pub(super) fn doors_to_wake(&mut self) -> Option<(Waker, Vec<Waker>)> {
+        if self.waiting == 0 || !self.has_room() {
+            return None;
         }
+        self.waiting = 0;
         let mut waiting = self.doors.iter_mut().filter_map(|(_, waker)| waker.take());
-        (waiting.next(), waiting.collect())
+        waiting.next().map(|first| (first, waiting.collect()))
     }
 
     /// How what is in flight has changed since the metrics were told.
