@@ -166,7 +166,7 @@ impl Parked {
     }
 }
 
-impl<D> Sequencer<D> {
+impl<T> Sequencer<T> {
     /// Gives up entities that have waited for longer than the bound:
     /// [`Parked::give_up`].
     ///

@@ -1,10 +1,10 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tidegate_core::Decoder;
+use tidegate_core::{BoxError, Class, Decoder, Error, Record};
 use tidegate_sql::{DbErr, Txn, tables::parked};
 use tokio::time::Instant;
 
@@ -16,9 +16,8 @@ use crate::{metrics::Metrics, plan::Rules, suspects::Suspects};
 /// and what comes early is parked until its predecessor has come.
 ///
 /// A clone is the same one: what is known of deltas that failed is shared.
-#[derive(Clone)]
-pub struct Sequencer<D> {
-    decoder: D,
+pub struct Sequencer<T> {
+    decode: Decode<T>,
     bounds: Bounds,
     gaps: GapPolicy,
     first: i64,
@@ -26,6 +25,9 @@ pub struct Sequencer<D> {
     shared: Arc<Shared>,
     metrics: Metrics,
 }
+
+// The decoder's own type is erased: a stack's type can be written down then.
+type Decode<T> = Arc<dyn Fn(&Record) -> Result<T, BoxError> + Send + Sync>;
 
 /// What becomes of a delta that comes before its predecessor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +72,15 @@ struct Census {
 
 // ===== impl Sequencer =====
 
-impl<D: Decoder> Sequencer<D> {
+impl<T> Sequencer<T> {
     /// Parks the records of early deltas, and decodes them when their turn comes.
     #[must_use]
-    pub fn parking(decoder: D) -> Self {
+    pub fn parking<D>(decoder: D) -> Self
+    where
+        D: Decoder<Value = T> + Send + Sync + 'static,
+    {
         Self {
-            decoder,
+            decode: Arc::new(move |record| decoder.decode(record).map_err(Into::into)),
             bounds: Bounds::default(),
             gaps: GapPolicy::default(),
             first: 1,
@@ -84,9 +89,7 @@ impl<D: Decoder> Sequencer<D> {
             metrics: Metrics::new(),
         }
     }
-}
 
-impl<D> Sequencer<D> {
     /// Says what becomes of a delta that comes early.
     #[must_use]
     pub fn with_gaps(self, gaps: GapPolicy) -> Self {
@@ -126,8 +129,9 @@ impl<D> Sequencer<D> {
         &self.bounds
     }
 
-    pub(crate) fn decoder(&self) -> &D {
-        &self.decoder
+    /// Decodes a record that was parked, and was decoded once before that.
+    pub(crate) fn decode(&self, record: &Record) -> Result<T, Error> {
+        (self.decode)(record).map_err(|error| Error::new(Class::Poison, error))
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -177,12 +181,23 @@ impl<D> Sequencer<D> {
         Ok(has_room)
     }
 
-    fn census(&self) -> std::sync::MutexGuard<'_, Option<Census>> {
+    fn census(&self) -> MutexGuard<'_, Option<Census>> {
         self.shared.census.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<D> fmt::Debug for Sequencer<D> {
+impl<T> Clone for Sequencer<T> {
+    fn clone(&self) -> Self {
+        Self {
+            decode: Arc::clone(&self.decode),
+            shared: Arc::clone(&self.shared),
+            metrics: self.metrics.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sequencer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sequencer")
             .field("bounds", &self.bounds)

@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tidegate_core::{Batch, Decoder, Delivery, Error, Outcomes, Sequenced, take_ready};
+use tidegate_core::{Batch, Delivery, Error, Outcomes, Sequenced, take_ready};
 use tidegate_sql::{InTransaction, TransactionRequest};
 use tower_service::Service;
 
@@ -14,18 +14,17 @@ use crate::{Sequencer, work::Work};
 /// one, and releases what waited for it.
 ///
 /// See the [crate docs](crate) for an example.
-#[derive(Clone)]
-pub struct SequencerService<S, D> {
+pub struct SequencerService<S, T> {
     inner: S,
-    sequencer: Sequencer<D>,
+    sequencer: Sequencer<T>,
 }
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 // ===== impl SequencerService =====
 
-impl<S, D> SequencerService<S, D> {
-    pub(crate) fn new(inner: S, sequencer: Sequencer<D>) -> Self {
+impl<S, T> SequencerService<S, T> {
+    pub(crate) fn new(inner: S, sequencer: Sequencer<T>) -> Self {
         Self { inner, sequencer }
     }
 
@@ -45,13 +44,13 @@ impl<S, D> SequencerService<S, D> {
     }
 }
 
-impl<S, D, R> Service<R> for SequencerService<S, D>
+impl<S, T, R> Service<R> for SequencerService<S, T>
 where
-    R: TransactionRequest<Value: Sequenced + Send + Sync + 'static>,
-    S: Service<InTransaction<Batch<Delivery<R::Value>>>, Response = Outcomes, Error: Into<Error>>,
+    R: TransactionRequest<Value = T>,
+    T: Sequenced + Send + Sync + 'static,
+    S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes, Error: Into<Error>>,
     S: Clone + Send + 'static,
     S::Future: Send,
-    D: Decoder<Value = R::Value> + Clone + Send + Sync + 'static,
 {
     type Response = Outcomes;
     type Error = Error;
@@ -82,7 +81,13 @@ where
     }
 }
 
-impl<S: fmt::Debug, D> fmt::Debug for SequencerService<S, D> {
+impl<S: Clone, T> Clone for SequencerService<S, T> {
+    fn clone(&self) -> Self {
+        Self::new(self.inner.clone(), self.sequencer.clone())
+    }
+}
+
+impl<S: fmt::Debug, T> fmt::Debug for SequencerService<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SequencerService")
             .field("inner", &self.inner)

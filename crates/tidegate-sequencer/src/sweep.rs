@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use tidegate_core::{Batch, Class, Decoder, Delivery, Error, Lease, Outcomes};
+use tidegate_core::{Batch, Class, Delivery, Error, Lease, Outcomes};
 use tidegate_sql::{
     Database, InTransaction, LeaseEnded,
     tables::{
@@ -34,7 +34,7 @@ enum Step {
     Failed { alone: Option<i64>, cause: Error },
 }
 
-impl<D: Decoder> Sequencer<D> {
+impl<T> Sequencer<T> {
     /// Applies the parked deltas of the namespace whose turn has come.
     ///
     /// Mostly there are none: whoever fills a gap releases what waited for it.
@@ -63,7 +63,7 @@ impl<D: Decoder> Sequencer<D> {
         mut service: S,
     ) -> Result<Swept, Error>
     where
-        S: Service<InTransaction<Batch<Delivery<D::Value>>>, Response = Outcomes>,
+        S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes>,
         S::Error: Into<Error>,
     {
         let mut swept = Swept::default();
@@ -89,7 +89,7 @@ impl<D: Decoder> Sequencer<D> {
         swept: &mut Swept,
     ) -> Result<(), Error>
     where
-        S: Service<InTransaction<Batch<Delivery<D::Value>>>, Response = Outcomes>,
+        S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes>,
         S::Error: Into<Error>,
     {
         let mut limit = self.bounds().released;
@@ -116,7 +116,7 @@ impl<D: Decoder> Sequencer<D> {
         limit: usize,
     ) -> Result<Step, Error>
     where
-        S: Service<InTransaction<Batch<Delivery<D::Value>>>, Response = Outcomes>,
+        S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes>,
         S::Error: Into<Error>,
     {
         // Before `BEGIN`: no readiness is waited for with a transaction open.
@@ -140,8 +140,7 @@ impl<D: Decoder> Sequencer<D> {
         entities::settle(&txn, &[(entity, &to)]).await.map_err(failed)?;
         let ids = taken.iter().map(|it| it.mark.id).collect();
         let delivery = |it: parked::Parked| {
-            let value = self.decoder().decode(&it.record);
-            let value = value.map_err(|error| Error::new(Class::Poison, error))?;
+            let value = self.decode(&it.record)?;
             Ok(Delivery::new(lease.clone(), it.record).with_value(value).into())
         };
         let deliveries: Vec<_> = match taken.into_iter().map(delivery).collect() {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_core::{
-    Batch, Class, Condition, Decoder, Delivery, Error, Fingerprint, Lease, Outcomes, Sequenced,
+    Batch, Class, Condition, Delivery, Error, Fingerprint, Lease, Outcomes, Sequenced,
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, Txn,
@@ -20,8 +20,8 @@ use crate::{
 };
 
 /// A batch, in its transaction.
-pub(crate) struct Work<'a, T, D> {
-    sequencer: &'a Sequencer<D>,
+pub(crate) struct Work<'a, T> {
+    sequencer: &'a Sequencer<T>,
     txn: Txn,
     batch: Batch<Delivery<T>>,
     marks: Vec<Mark>,
@@ -29,12 +29,8 @@ pub(crate) struct Work<'a, T, D> {
 
 type Request<T> = InTransaction<Batch<Delivery<T>>>;
 
-impl<'a, T, D> Work<'a, T, D>
-where
-    T: Sequenced,
-    D: Decoder<Value = T>,
-{
-    pub(crate) fn new(sequencer: &'a Sequencer<D>, request: Request<T>) -> Self {
+impl<'a, T: Sequenced> Work<'a, T> {
+    pub(crate) fn new(sequencer: &'a Sequencer<T>, request: Request<T>) -> Self {
         let mark = |(index, record)| Mark {
             id: request.message_id(index, record),
             fingerprint: Fingerprint::of_record(record),
@@ -158,9 +154,7 @@ where
             if !plan.passed.contains(&Passed::Released(&entity, revision)) {
                 continue;
             }
-            // It was decoded once, before it was parked.
-            let value = self.sequencer.decoder().decode(&record).map_err(|error| {
-                let cause = Error::new(Class::Poison, error);
+            let value = self.sequencer.decode(&record).map_err(|cause| {
                 self.convict(&entity, revision, &cause);
                 Error::from(ReleaseFailed { cause })
             })?;

@@ -61,8 +61,6 @@ fn decode(record: &Record) -> Result<Transfer, BoxError> {
     Ok(Transfer { id, account: account.to_owned(), revision, amount })
 }
 
-type Decode = fn(&Record) -> Result<Transfer, BoxError>;
-
 async fn apply(txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
     let row = ledger::ActiveModel {
         account: Set(transfer.account.clone()),
@@ -80,11 +78,11 @@ async fn apply_all(txn: &Txn, transfers: &[&Transfer]) -> Result<(), DbErr> {
     Ok(())
 }
 
-fn sequencer() -> Sequencer<Decode> {
+fn sequencer() -> Sequencer<Transfer> {
     Sequencer::parking(decode)
 }
 
-type Stack = InboxService<SequencerService<EffectService<Transfer>, Decode>>;
+type Stack = InboxService<SequencerService<EffectService<Transfer>, Transfer>>;
 
 fn stack(test: &TestDatabase) -> Stack {
     stack_of(test, &sequencer(), effect_fn(apply))
@@ -92,7 +90,7 @@ fn stack(test: &TestDatabase) -> Stack {
 
 fn stack_of(
     test: &TestDatabase,
-    sequencer: &Sequencer<Decode>,
+    sequencer: &Sequencer<Transfer>,
     effect: EffectService<Transfer>,
 ) -> Stack {
     let inner = SequencerLayer::new(sequencer.clone()).layer(effect);
@@ -489,7 +487,7 @@ async fn a_parked_record_that_cannot_be_decoded_any_more_is_withheld() {
         let (_owner, lease) = common::lease();
         let stack = stack(&test);
         let _ = send(&stack, batch(&lease, &[("a", 2), ("a", 3)])).await.unwrap();
-        let strange: Decode = |_| Err("another format".into());
+        let strange = |_: &Record| -> Result<Transfer, BoxError> { Err("another format".into()) };
         let newer = stack_of(&test, &Sequencer::parking(strange), effect_fn(apply));
         assert_eq!(send_until_done(&newer, &batch(&lease, &[("a", 1)])).await, [Applied]);
         let waiting = Parked::new(test.database.clone()).list(None, 9).await.unwrap();
