@@ -50,7 +50,8 @@ const SEEN: &str = "SELECT id, fp FROM tidegate_inbox WHERE ns = $1 AND id = ANY
 // A row that is inserted and one that conflicts take different ways, and the
 // second one sees only what the first one would have written: `slot` is the way
 // back to the arrays. Arrays of numbers are indexed in constant time; those of
-// bytes are not, which is why the marks go by the row.
+// bytes are not, which is why the marks go by the row. An entity that stands at
+// the base has one although nothing of it was applied, and it is not read.
 const STAND: &str = "\
 INSERT INTO tidegate_entity AS e (ns, ent, slot, rev, held, last_id, last_fp)
 SELECT $1, r.ent, CASE WHEN $2 BETWEEN r.lo AND r.hi THEN -r.slot ELSE r.slot END,
@@ -72,7 +73,8 @@ ON CONFLICT (ns, ent) DO UPDATE SET
             AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
         THEN excluded.last_fp ELSE e.last_fp END
 RETURNING slot::int8, rev, held::int8,
-    CASE WHEN slot > 0 THEN last_id END, CASE WHEN slot > 0 THEN last_fp END";
+    CASE WHEN slot > 0 AND rev > $2 THEN last_id END,
+    CASE WHEN slot > 0 AND rev > $2 THEN last_fp END";
 
 // Its rows are locked already, so their order does not matter.
 const SETTLE: &str = "\

@@ -202,6 +202,20 @@ pub async fn aged(
     entities(txn, &sql, [after.to_vec().into(), limit.into(), millis(age).into()]).await
 }
 
+/// Whether something has been parked of an entity for longer than `age`.
+///
+/// # Errors
+///
+/// When the database fails.
+pub async fn is_aged(txn: &Txn, entity: &[u8], age: Duration) -> Result<bool, DbErr> {
+    let ago = txn.dialect().ago("$3");
+    let sql =
+        format!("SELECT count(*) FROM tidegate_parked WHERE ns = $1 AND ent = $2 AND at <= {ago}");
+    let values = [entity.to_vec().into(), millis(age).into()];
+    let row = txn.query_one_raw(statement(txn, &sql, values)).await?;
+    Ok(row.ok_or(DbErr::RecordNotInserted)?.try_get_by_index::<i64>(0)? > 0)
+}
+
 async fn entities<const N: usize>(
     txn: &Txn,
     sql: &str,

@@ -118,7 +118,7 @@ async fn requests(
         if kind == b'Q' || kind == b'S' && asked {
             state.round_trips.fetch_add(1, Ordering::SeqCst);
         }
-        asked = kind != b'S';
+        asked = !matches!(kind, b'Q' | b'S');
         server.write_u8(kind).await?;
         server.write_u32(length).await?;
         server.write_all(&body).await?;

@@ -1,0 +1,360 @@
+//! What becomes of the deltas of a batch. No I/O.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::Outcome;
+use tidegate_sql::tables::{
+    Mark,
+    entities::{Run, Standing},
+    parked::Key,
+};
+
+/// What decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Where an entity stands that nothing is known of.
+    pub(crate) base: i64,
+    /// Whether any later revision is the next one.
+    pub(crate) skips_gaps: bool,
+    /// Whether an early delta is refused.
+    pub(crate) rejects: bool,
+    /// How many deltas of an entity may be parked.
+    pub(crate) parked: usize,
+    /// How many parked deltas a transaction releases.
+    pub(crate) released: usize,
+}
+
+/// A delta of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delta<'a> {
+    pub(crate) entity: &'a [u8],
+    pub(crate) revision: i64,
+    pub(crate) mark: Mark,
+}
+
+/// The deltas of a batch, and those of each entity, by their index.
+#[derive(Debug)]
+pub(crate) struct Deltas<'a> {
+    rules: Rules,
+    each: Vec<Delta<'a>>,
+    // Sorted, since all who sequence lock in this order.
+    of_entity: BTreeMap<&'a [u8], Vec<usize>>,
+}
+
+/// What a transaction is to do.
+#[derive(Debug, Default)]
+pub(crate) struct Plan<'a> {
+    /// What becomes of each delta.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// What the inner service is called with, in this order.
+    pub(crate) passed: Vec<Passed<'a>>,
+    /// Parked deltas that are taken out: those that pass, and those whose place
+    /// a delta of the batch took.
+    pub(crate) taken: Vec<(&'a [u8], i64)>,
+    /// Deltas of the batch that are parked.
+    pub(crate) parked: Vec<usize>,
+    /// Where entities stand then that did not advance by themselves.
+    pub(crate) settled: Vec<(&'a [u8], Standing)>,
+    /// How many parked deltas pass.
+    pub(crate) released: usize,
+    /// Whether more parked deltas could pass.
+    pub(crate) has_more: bool,
+    /// Careful entities of which nothing that is parked can pass any more.
+    pub(crate) exhausted: Vec<&'a [u8]>,
+}
+
+/// What becomes of a delta of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It passes, as this one of all that do.
+    Passed(usize),
+    /// It does not, and that is its outcome.
+    Kept(Outcome),
+}
+
+/// A delta that passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed<'a> {
+    /// Of the batch.
+    Own(usize),
+    /// Parked before.
+    Released(&'a [u8], i64),
+}
+
+/// A delta cannot be taken, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) index: usize,
+    pub(crate) reason: Reason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Another message has its revision.
+    Conflict { other: Mark },
+    /// It comes before its predecessor.
+    Gap { expected: i64 },
+    /// Too many of its entity wait already.
+    Full { expected: i64 },
+}
+
+/// An entity while the deltas of a batch are gone through.
+struct Desk {
+    standing: Standing,
+    before: Standing,
+    // Parked before the batch.
+    stored: BTreeMap<i64, (Mark, bool)>,
+    // Early deltas of the batch, by their index.
+    early: BTreeMap<i64, usize>,
+    // Deltas of the batch that say the same as one that waits, by their index.
+    likes: BTreeMap<i64, Vec<usize>>,
+    is_careful: bool,
+    // Whether it advanced by itself, and nothing is to be written.
+    is_settled: bool,
+}
+
+// ===== impl Deltas =====
+
+impl<'a> Deltas<'a> {
+    pub(crate) fn new(rules: Rules, each: Vec<Delta<'a>>) -> Self {
+        let mut of_entity: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (index, delta) in each.iter().enumerate() {
+            of_entity.entry(delta.entity).or_default().push(index);
+        }
+        Self { rules, each, of_entity }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &Delta<'a> {
+        &self.each[index]
+    }
+
+    /// The revisions of each entity, as one advance where they are one.
+    pub(crate) fn runs(&self) -> Vec<Run<'a>> {
+        self.of_entity.iter().map(|(entity, indexes)| self.run(entity, indexes)).collect()
+    }
+
+    fn run(&self, entity: &'a [u8], indexes: &[usize]) -> Run<'a> {
+        let mut deltas: Vec<_> = indexes.iter().map(|index| self.each[*index]).collect();
+        if !self.rules.skips_gaps {
+            // All of them pass in one transaction, in whichever order they come.
+            deltas.sort_by_key(|delta| delta.revision);
+        }
+        let is_one = deltas.windows(2).all(|pair| match self.rules.skips_gaps {
+            true => pair[0].revision < pair[1].revision,
+            false => pair[0].revision.checked_add(1) == Some(pair[1].revision),
+        });
+        let before = deltas[0].revision.saturating_sub(1);
+        let Delta { revision: last, mark, .. } = deltas[deltas.len() - 1];
+        let (from, to) = match (is_one, self.rules.skips_gaps) {
+            (true, true) => (i64::MIN, before),
+            (true, false) => (before, before),
+            // At none.
+            (false, _) => (1, 0),
+        };
+        Run { entity, from, to, last, mark }
+    }
+
+    /// The entities that did not advance by themselves, and have parked deltas.
+    pub(crate) fn waiting(&self, standings: &[Option<Standing>]) -> Vec<&'a [u8]> {
+        let waits = |standing: &Option<Standing>| standing.is_some_and(|it| it.held > 0);
+        self.of_entity
+            .keys()
+            .zip(standings)
+            .filter(|(_, standing)| waits(standing))
+            .map(|(entity, _)| *entity)
+            .collect()
+    }
+
+    /// Decides, knowing where the entities of the runs stand that did not
+    /// advance by themselves, and what is parked of them. Of an entity that
+    /// `is_careful`, a parked delta passes only alone.
+    pub(crate) fn decide(
+        &self,
+        standings: &[Option<Standing>],
+        stored: Vec<Key>,
+        is_careful: impl Fn(&[u8]) -> bool,
+    ) -> Result<Plan<'a>, Refused> {
+        let mut desks = self.desks(standings, stored, is_careful);
+        let mut plan = Plan::default();
+        for index in 0..self.each.len() {
+            plan.verdicts.push(Verdict::Kept(Outcome::Stale));
+            let desk = desks.get_mut(self.each[index].entity).expect("each entity has a desk");
+            self.add(index, desk, &mut plan)?;
+        }
+        for (entity, desk) in &mut desks {
+            self.release(entity, desk, &mut plan);
+        }
+        // What is tried alone is tried when there is nothing else.
+        if plan.passed.is_empty() {
+            let alone = desks.iter_mut().find(|(_, desk)| desk.can_release());
+            if let Some((entity, desk)) = alone {
+                plan.release_one(entity, desk);
+            }
+        }
+        for (entity, desk) in desks {
+            self.close(entity, desk, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    fn desks(
+        &self,
+        standings: &[Option<Standing>],
+        stored: Vec<Key>,
+        is_careful: impl Fn(&[u8]) -> bool,
+    ) -> BTreeMap<&'a [u8], Desk> {
+        let desk =
+            |((entity, indexes), standing): ((&&'a [u8], &Vec<usize>), &Option<Standing>)| {
+                let is_settled = standing.is_none();
+                let first = indexes.iter().map(|index| self.each[*index].revision).min();
+                let before = first.unwrap_or(self.rules.base).saturating_sub(1);
+                // Where it stood, whose run began there.
+                let standing =
+                    standing.unwrap_or(Standing { revision: before, held: 0, last: None });
+                let desk = Desk {
+                    standing,
+                    before: standing,
+                    stored: BTreeMap::new(),
+                    early: BTreeMap::new(),
+                    likes: BTreeMap::new(),
+                    is_careful: is_careful(entity),
+                    is_settled,
+                };
+                (*entity, desk)
+            };
+        let mut desks: BTreeMap<_, _> = self.of_entity.iter().zip(standings).map(desk).collect();
+        for Key { entity, revision, mark, withheld } in stored {
+            if let Some(desk) = desks.get_mut(&*entity) {
+                desk.stored.insert(revision, (mark, withheld));
+            }
+        }
+        desks
+    }
+
+    fn add(&self, index: usize, desk: &mut Desk, plan: &mut Plan<'a>) -> Result<(), Refused> {
+        let Delta { entity, revision, mark } = self.each[index];
+        let at = desk.standing.revision;
+        let other = match revision {
+            _ if revision < at => None,
+            _ if revision == at => desk.standing.last,
+            _ => desk
+                .stored
+                .get(&revision)
+                .map(|(mark, _)| *mark)
+                .or_else(|| desk.early.get(&revision).map(|index| self.each[*index].mark)),
+        };
+        if let Some(other) = other.filter(|other| !is_same(other, &mark)) {
+            return Err(Refused { index, reason: Reason::Conflict { other } });
+        }
+        if revision <= at {
+            return Ok(());
+        }
+        if revision > at.saturating_add(1) && !self.rules.skips_gaps {
+            plan.verdicts[index] = Verdict::Kept(Outcome::Parked);
+            match other {
+                Some(_) => desk.likes.entry(revision).or_default().push(index),
+                None => {
+                    desk.early.insert(revision, index);
+                }
+            }
+            return Ok(());
+        }
+        if desk.stored.remove(&revision).is_some() {
+            // It waits for nothing more: its like is here.
+            desk.standing.held -= 1;
+            plan.taken.push((entity, revision));
+        }
+        self.pass(index, desk, plan);
+        self.release(entity, desk, plan);
+        Ok(())
+    }
+
+    fn pass(&self, index: usize, desk: &mut Desk, plan: &mut Plan<'a>) {
+        let Delta { revision, mark, .. } = self.each[index];
+        plan.verdicts[index] = Verdict::Passed(plan.passed.len());
+        plan.passed.push(Passed::Own(index));
+        plan.advance(desk, Standing { revision, last: Some(mark), ..desk.standing });
+    }
+
+    /// Lets pass what has waited for the revision at which an entity stands now.
+    fn release(&self, entity: &'a [u8], desk: &mut Desk, plan: &mut Plan<'a>) {
+        loop {
+            if let Some(index) = desk.early.remove(&desk.next()) {
+                self.pass(index, desk, plan);
+            } else if desk.can_release() && !desk.is_careful && plan.released < self.rules.released
+            {
+                plan.release_one(entity, desk);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Notes what is left of an entity.
+    fn close(&self, entity: &'a [u8], desk: Desk, plan: &mut Plan<'a>) -> Result<(), Refused> {
+        let expected = desk.next();
+        if let Some((_, index)) = desk.early.first_key_value().filter(|_| self.rules.rejects) {
+            return Err(Refused { index: *index, reason: Reason::Gap { expected } });
+        }
+        if let Some((_, index)) = desk.early.last_key_value()
+            && desk.stored.len() + desk.early.len() > self.rules.parked
+        {
+            return Err(Refused { index: *index, reason: Reason::Full { expected } });
+        }
+        if desk.can_release() {
+            plan.has_more = true;
+        } else if desk.is_careful {
+            plan.exhausted.push(entity);
+        }
+        let mut standing = desk.standing;
+        standing.held += i32::try_from(desk.early.len()).unwrap_or(i32::MAX);
+        plan.parked.extend(desk.early.into_values());
+        if !desk.is_settled && standing != desk.before {
+            plan.settled.push((entity, standing));
+        }
+        Ok(())
+    }
+}
+
+/// Whether two deltas of one revision are the same: one message, or messages that
+/// say the same.
+fn is_same(one: &Mark, other: &Mark) -> bool {
+    one.id == other.id || one.fingerprint == other.fingerprint
+}
+
+// ===== impl Plan =====
+
+impl<'a> Plan<'a> {
+    fn release_one(&mut self, entity: &'a [u8], desk: &mut Desk) {
+        let revision = desk.next();
+        let (mark, _) = desk.stored.remove(&revision).expect("it is parked");
+        self.taken.push((entity, revision));
+        self.passed.push(Passed::Released(entity, revision));
+        self.released += 1;
+        let held = desk.standing.held - 1;
+        self.advance(desk, Standing { revision, held, last: Some(mark) });
+    }
+
+    fn advance(&mut self, desk: &mut Desk, to: Standing) {
+        desk.standing = to;
+        for like in desk.likes.remove(&to.revision).unwrap_or_default() {
+            self.verdicts[like] = Verdict::Kept(Outcome::Stale);
+        }
+    }
+}
+
+// ===== impl Desk =====
+
+impl Desk {
+    fn next(&self) -> i64 {
+        self.standing.revision.saturating_add(1)
+    }
+
+    /// Whether its next delta is parked, and may be tried.
+    fn can_release(&self) -> bool {
+        self.stored.get(&self.next()).is_some_and(|(_, is_withheld)| !is_withheld)
+    }
+}
+
+#[cfg(test)]
+mod tests;
