@@ -219,7 +219,7 @@ impl Service<InTxn> for Spy {
 
     fn call(&mut self, request: InTxn) -> Self::Future {
         for delivery in request.request.iter() {
-            let shown = (delivery.lease.clone(), delivery.record.clone());
+            let shown = (Lease::clone(&delivery.lease), delivery.record.clone());
             self.seen.try_send(shown).expect("there is room");
         }
         std::future::ready(Ok(Outcomes::all(Applied, request.request.len())))

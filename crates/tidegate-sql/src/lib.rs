@@ -19,7 +19,8 @@ mod txn;
 #[path = "metrics_noop.rs"]
 mod metrics;
 
-pub use sea_orm::DbErr;
+// What an effect needs of SeaORM to write statements by hand.
+pub use sea_orm::{ConnectionTrait, DbErr, Statement, TransactionTrait};
 
 pub use self::{
     database::{Database, DatabaseOptions, Namespace, NotDurable, OpenError},
