@@ -199,6 +199,23 @@ fn without_a_sequencer_order_is_by_key_as_written() {
     assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
 }
 
+// The control of a lab: what a sequencer would have prevented.
+#[test]
+fn without_a_sequencer_its_order_may_be_promised_all_the_same() {
+    let rules = Rules::default().without_sequencer().ordered(Order::Strict { first: 1 });
+    let rules = rules.without_inbox();
+    let one = |id, revision| transfer(id, "a", revision, 1);
+    let records = [record(0, 0, "a", &one(2, 2)), record(0, 1, "a", &one(1, 1))];
+    let mut evidence = run(&log(records));
+    (evidence.positions, evidence.parked) = (None, None);
+    assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
+    for effect in effects(&mut evidence) {
+        effect.seq = -effect.seq;
+    }
+    let findings = judge(&evidence, rules);
+    assert_eq!(findings.reasons, ["out-of-order: 1"], "{findings}");
+}
+
 #[test]
 fn a_commit_above_a_record_without_an_outcome_is_found_once_a_partition() {
     let lose = |evidence: &mut Evidence| {
