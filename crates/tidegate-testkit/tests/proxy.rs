@@ -372,6 +372,7 @@ mod with_a_broker {
     use rdkafka::{
         ClientConfig, TopicPartitionList,
         consumer::{BaseConsumer, CommitMode, Consumer as _},
+        error::KafkaError,
         topic_partition_list::Offset,
     };
     use tidegate_testkit::{Broker, BrokerConfig};
@@ -380,27 +381,35 @@ mod with_a_broker {
 
     const TOPIC: &str = "transfers";
 
+    /// A broker behind a proxy, and a consumer that knows the proxy only. What
+    /// looks at the group has connected before, and does so directly.
+    async fn setup() -> (Broker, Proxy, BaseConsumer) {
+        let config = BrokerConfig::default().with_topic(TOPIC, 1);
+        let broker = Broker::start(config).expect("a port is free");
+        broker.begin_group("group", [TOPIC]).expect("the group has no members");
+        let proxy = Proxy::start(broker.bootstrap(), Wire::Kafka).await.expect("a port is free");
+        broker.advertise(1, proxy.addr());
+        let consumer = ClientConfig::new()
+            .set("bootstrap.servers", proxy.addr().to_string())
+            .set("group.id", "group")
+            .create()
+            .expect("the settings are right");
+        (broker, proxy, consumer)
+    }
+
+    fn commit(consumer: &BaseConsumer) -> Result<(), KafkaError> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(TOPIC, 0, Offset::Offset(7))?;
+        consumer.commit(&list, CommitMode::Sync)
+    }
+
     // What is at stake in "commit sent, answer not read": the group has it, the
     // member does not know.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_answer_to_a_commit_is_held_when_the_group_has_it() {
-        let broker = Broker::start(BrokerConfig::default().with_topic(TOPIC, 1)).unwrap();
-        let proxy = Proxy::start(broker.bootstrap(), Wire::Kafka).await.unwrap();
-        // What looks at the group does so directly.
-        broker.begin_group("group", [TOPIC]).unwrap();
-        broker.advertise(1, proxy.addr()).unwrap();
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", proxy.addr().to_string())
-            .set("group.id", "group")
-            .create()
-            .unwrap();
-
+        let (broker, proxy, consumer) = setup().await;
         let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
-        let commit = tokio::task::spawn_blocking(move || {
-            let mut list = TopicPartitionList::new();
-            list.add_partition_offset(TOPIC, 0, Offset::Offset(7))?;
-            consumer.commit(&list, CommitMode::Sync)
-        });
+        let commit = tokio::task::spawn_blocking(move || commit(&consumer));
         held.answered(DEADLINE).await.unwrap();
         assert!(!commit.is_finished());
         assert_eq!(broker.committed("group", TOPIC).unwrap(), [(0, Some(7))].into());
@@ -410,22 +419,9 @@ mod with_a_broker {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_commit_is_held_before_the_group_has_it() {
-        let broker = Broker::start(BrokerConfig::default().with_topic(TOPIC, 1)).unwrap();
-        let proxy = Proxy::start(broker.bootstrap(), Wire::Kafka).await.unwrap();
-        broker.begin_group("group", [TOPIC]).unwrap();
-        broker.advertise(1, proxy.addr()).unwrap();
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", proxy.addr().to_string())
-            .set("group.id", "group")
-            .create()
-            .unwrap();
-
+        let (broker, proxy, consumer) = setup().await;
         let held = proxy.hold_requests(Message::request(ApiKey::OFFSET_COMMIT));
-        let commit = tokio::task::spawn_blocking(move || {
-            let mut list = TopicPartitionList::new();
-            list.add_partition_offset(TOPIC, 0, Offset::Offset(7))?;
-            consumer.commit(&list, CommitMode::Sync)
-        });
+        let commit = tokio::task::spawn_blocking(move || commit(&consumer));
         held.reached(DEADLINE).await.unwrap();
         assert_eq!(broker.committed("group", TOPIC).unwrap(), [(0, Some(0))].into());
         held.release();
