@@ -64,7 +64,8 @@ pub struct Effect {
     /// The generation or member epoch under which it was made. Where a group's
     /// generations begin again, the worker adds what keeps it growing.
     pub epoch: i64,
-    /// Its place in the order in which effects were made.
+    /// Its place in the order in which effects were made, which is not the
+    /// order in which their transactions were committed.
     pub seq: i64,
 }
 

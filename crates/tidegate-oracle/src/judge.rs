@@ -36,18 +36,24 @@ pub fn judge(evidence: &Evidence, rules: Rules) -> Findings {
 }
 
 /// What a verdict would need and does not have.
-fn missing(evidence: &Evidence, rules: Rules) -> Vec<&'static str> {
-    let sequenced = rules.order.by_revision();
+fn missing(evidence: &Evidence, rules: Rules) -> Vec<String> {
     let needs = [
         (evidence.log.inputs().is_empty(), "the topic has no records"),
         (evidence.committed.is_none(), "the committed offsets were not read"),
         (evidence.effects.is_none(), "the effects were not read"),
         (rules.inbox && evidence.markers.is_none(), "the markers were not read"),
-        (sequenced && evidence.positions.is_none(), "the positions of entities were not read"),
-        (sequenced && evidence.parked.is_none(), "the parked deltas were not read"),
+        (
+            rules.sequencer && evidence.positions.is_none(),
+            "the positions of entities were not read",
+        ),
+        (rules.sequencer && evidence.parked.is_none(), "the parked deltas were not read"),
         (rules.dead_letters && evidence.buried.is_none(), "the dead letters were not read"),
     ];
-    needs.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect()
+    let lacks = needs.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what.to_owned());
+    let lost = evidence.log.lost().map(|(partition, start)| {
+        format!("the records of {partition} below {start} are gone, and were not read before")
+    });
+    lacks.chain(lost).collect()
 }
 
 /// The evidence, as it is looked up.

@@ -57,7 +57,9 @@ pub struct Input {
 /// A topic from its start to its end: what should have happened.
 ///
 /// The order of an entity's records must be defined, so they lie in one
-/// partition; and all records of one message are of one entity.
+/// partition; and all records of one message are of one entity. Records that
+/// have left the topic, by its retention or an operator, have to be read before
+/// they do: without them nothing is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     inputs: Vec<Input>,
@@ -78,8 +80,8 @@ pub struct Bounds {
 impl Log {
     /// Puts records in order and asks what each means.
     ///
-    /// A partition ends after its last record, unless
-    /// [`with_bounds`](Self::with_bounds) says that it ends later.
+    /// A partition is taken to begin at offset 0 and to end after its last
+    /// record, unless [`with_bounds`](Self::with_bounds) says something else.
     pub fn new(
         records: impl IntoIterator<Item = RawRecord>,
         meaning: impl Fn(&RawRecord) -> Meaning,
@@ -92,7 +94,7 @@ impl Log {
             bounds
                 .entry(partition.clone())
                 .and_modify(|bounds| bounds.end = offset + 1)
-                .or_insert(Bounds { start: *offset, end: offset + 1 });
+                .or_insert(Bounds { start: 0, end: offset + 1 });
         }
         Self { inputs, bounds }
     }
@@ -113,6 +115,21 @@ impl Log {
     #[must_use]
     pub fn bounds(&self) -> &BTreeMap<Partition, Bounds> {
         &self.bounds
+    }
+}
+
+impl Log {
+    /// Partitions that begin after offset 0, with nothing known from before.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = (&Partition, i64)> {
+        let starts = self.bounds.iter().map(|(partition, bounds)| (partition, bounds.start));
+        starts.filter(|(partition, start)| {
+            let before = self.inputs.partition_point(|input| {
+                let place = &input.record.place;
+                (&place.partition, place.offset) < (*partition, *start)
+            });
+            let last = before.checked_sub(1).map(|last| &self.inputs[last].record.place.partition);
+            *start > 0 && last != Some(*partition)
+        })
     }
 }
 

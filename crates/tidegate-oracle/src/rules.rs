@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Rules {
     /// An inbox marks messages, so that each is applied once.
     pub inbox: bool,
+    /// A sequencer knows where entities stand, and parks early deltas.
+    pub sequencer: bool,
     /// In which order an entity's effects are made.
     pub order: Order,
     /// What cannot succeed goes to a table of dead letters. Without, it stops
@@ -34,7 +36,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Order {
-    /// There is no sequencer: by key within a partition, as they were written.
+    /// By key within a partition, as they were written.
     AsWritten,
     /// Each revision after the one before it, early ones parked.
     Strict {
@@ -56,6 +58,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             inbox: true,
+            sequencer: true,
             order: Order::Strict { first: 1 },
             dead_letters: true,
             parked_age: false,
@@ -79,10 +82,13 @@ impl Rules {
         Self { order, ..self }
     }
 
-    /// There is no sequencer.
+    /// There is no sequencer, and the order is the one of the topic.
+    ///
+    /// To see that effects come in the wrong order without one, promise
+    /// another [order](Self::ordered) after this.
     #[must_use]
     pub fn without_sequencer(self) -> Self {
-        self.ordered(Order::AsWritten)
+        Self { sequencer: false, ..self }.ordered(Order::AsWritten)
     }
 
     /// There are no dead letters.
@@ -113,15 +119,5 @@ impl Rules {
     #[must_use]
     pub fn tolerating_steps_back(self) -> Self {
         Self { may_go_back: true, ..self }
-    }
-}
-
-// ===== impl Order =====
-
-impl Order {
-    /// Whether a sequencer makes the order.
-    #[must_use]
-    pub fn by_revision(self) -> bool {
-        self != Self::AsWritten
     }
 }

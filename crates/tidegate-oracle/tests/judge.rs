@@ -4,7 +4,8 @@
 mod common;
 
 use tidegate_oracle::{
-    Committed, Effect, Evidence, Findings, Floor, Log, Order, Parked, Place, Rules, Verdict,
+    Bounds, Committed, Effect, Evidence, Findings, Floor, Log, Order, Parked, Place, Rules,
+    Verdict,
     ViolationKind::{self, *},
     judge,
 };
@@ -112,6 +113,23 @@ fn nothing_is_judged_where_something_was_not_read() {
 }
 
 #[test]
+fn nothing_is_judged_where_records_have_left_the_topic_unread() {
+    let bounds = [0, 1]
+        .map(|number| (partition(number), Bounds { start: 2, end: 6 - 3 * i64::from(number) }));
+    let mut of_rest = evidence();
+    let records = of_rest.log.inputs().iter().map(|input| input.record.clone());
+    let rest: Vec<_> = records.filter(|record| record.place.offset >= 2).collect();
+    of_rest.log = log(rest).with_bounds(bounds.clone());
+    let findings = judge(&of_rest, Rules::default());
+    let reason = "the records of transfers-0 below 2 are gone, and were not read before";
+    assert_eq!((findings.verdict, &*findings.reasons[0]), (Verdict::NotRun, reason));
+    assert_eq!(findings.reasons.len(), 2);
+
+    // Read before they left, they count.
+    check(|it| it.log = it.log.clone().with_bounds(bounds), &[]);
+}
+
+#[test]
 fn a_lost_effect_is_missing_and_its_marker_stands_alone() {
     let lose = |evidence: &mut Evidence| effects(evidence).retain(|it| it.revision != 2);
     let kinds = &[MissingEffect, WrongBalance, CommittedPastUnfinished, MarkerWithoutEffect];
@@ -197,6 +215,23 @@ fn without_a_sequencer_order_is_by_key_as_written() {
         effect.seq = -effect.seq;
     }
     assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
+}
+
+// The control of a lab: what a sequencer would have prevented.
+#[test]
+fn without_a_sequencer_its_order_may_be_promised_all_the_same() {
+    let rules = Rules::default().without_sequencer().ordered(Order::Strict { first: 1 });
+    let rules = rules.without_inbox();
+    let one = |id, revision| transfer(id, "a", revision, 1);
+    let records = [record(0, 0, "a", &one(2, 2)), record(0, 1, "a", &one(1, 1))];
+    let mut evidence = run(&log(records));
+    (evidence.positions, evidence.parked) = (None, None);
+    assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
+    for effect in effects(&mut evidence) {
+        effect.seq = -effect.seq;
+    }
+    let findings = judge(&evidence, rules);
+    assert_eq!(findings.reasons, ["out-of-order: 1"], "{findings}");
 }
 
 #[test]
@@ -406,6 +441,22 @@ fn the_last_write_may_leave_revisions_out_and_not_go_back() {
     assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
     of_a(&mut evidence, 2).seq = -1;
     assert_eq!(judge(&evidence, rules).count(OutOfOrder), 1);
+}
+
+#[test]
+fn an_early_delta_that_is_applied_where_it_is_to_be_refused_is_found() {
+    let rules = Rules::default().ordered(Order::Reject { first: 1 });
+    let records =
+        [record(0, 0, "a", &transfer(2, "a", 2, 1)), record(0, 1, "a", &transfer(1, "a", 1, 1))];
+    let mut evidence = run(&log(records));
+    let findings = judge(&evidence, rules);
+    assert_eq!(findings.count(UnexpectedEffect), 1, "{findings}");
+    effects(&mut evidence).remove(1);
+    evidence.markers.as_mut().unwrap().retain(|it| it.id.0 == 1);
+    evidence.positions.as_mut().unwrap()[0].revision = 1;
+    evidence.buried = Some(vec![partition(0).at(0)]);
+    evidence.balances = None;
+    assert_eq!(judge(&evidence, rules).verdict, Verdict::Pass);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod produce;
 
 use std::{
     collections::BTreeMap,
+    ffi::CString,
     fmt,
     net::SocketAddr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -31,8 +32,8 @@ pub type ErrorCode = rdkafka::types::RDKafkaErrorCode;
 ///
 /// Any client may connect to it, also one of another process. It has topics,
 /// transactions and groups of all three protocols; it keeps everything in
-/// memory, and is gone when it is dropped. All clients of this process must be
-/// gone before.
+/// memory, and is gone when it is dropped: a client that lives on then sees a
+/// broker that is away.
 ///
 /// ```
 /// use tidegate_testkit::{Broker, BrokerConfig, NewRecord};
@@ -49,7 +50,8 @@ pub type ErrorCode = rdkafka::types::RDKafkaErrorCode;
 /// # }
 /// ```
 ///
-/// Its calls wait for the broker, which takes milliseconds: none is `async`.
+/// Its calls wait for the broker, which takes milliseconds, and are not `async`
+/// for that.
 ///
 /// # What a test may assert
 ///
@@ -72,8 +74,22 @@ pub type ErrorCode = rdkafka::types::RDKafkaErrorCode;
 /// rebalance of a classic group takes a session less a second here, and commits
 /// are refused meanwhile.
 ///
-/// On a loaded machine, give sessions more room:
-/// [`BrokerConfig::session`].
+/// On a loaded machine, give sessions and heartbeats more room: 30 s and 500 ms
+/// in a [`BrokerConfig`].
+///
+/// # Plain consumers as members
+///
+/// A test that has no driver, and uses librdkafka's consumers as members, keeps
+/// the first column only if each
+///
+/// - has had an assignment before it leaves: one that leaves while it joins may
+///   keep its share until its session ends;
+/// - unsubscribes, and polls until its assignment is empty, before it is
+///   closed: closed while the group hands out partitions, librdkafka 2.12 may
+///   end the process by an assertion;
+/// - remembers itself which records are done: a consumer that is dropped polls
+///   until it is closed, throws those records away, and its position is beyond
+///   them.
 ///
 /// # What it is not
 ///
@@ -315,15 +331,15 @@ impl Broker {
     /// Lets a broker name another address to its clients: that of a proxy in
     /// front of it.
     ///
-    /// Whoever connects before, by [`bootstrap`](Self::bootstrap), is told
-    /// where to go on.
+    /// Whoever connects to [`bootstrap`](Self::bootstrap) is told to go on
+    /// there; give clients the proxy's address in its place.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// Never, for an address is a text without zeros.
-    pub fn advertise(&self, broker: i32, at: SocketAddr) -> Result<(), BrokerFailure> {
-        self.cluster.advertise(broker, &ffi::text(&at.ip().to_string())?, at.port());
-        Ok(())
+    /// Never: an address is a text without zeros.
+    pub fn advertise(&self, broker: i32, at: SocketAddr) {
+        let host = CString::new(at.ip().to_string()).expect("an address has no zeros");
+        self.cluster.advertise(broker, &host, at.port());
     }
 
     /// Forgets the requests that came, and remembers those that come.

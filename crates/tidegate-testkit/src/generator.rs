@@ -21,7 +21,7 @@ use tidegate_core::{Identified, MessageId, Sequenced};
 /// config.refused = 0;
 /// let ledger = config.generate();
 /// assert_eq!(ledger.counts.transfers, 1_000);
-/// // All were applied, but for none.
+/// // None is refused, so all are applied.
 /// let entries: usize = ledger.accounts.values().map(|it| it.entries.len()).sum();
 /// assert_eq!(entries, 1_000);
 /// ```

@@ -5,9 +5,12 @@
 mod api_key;
 #[cfg(feature = "broker")]
 mod broker;
+mod gate;
 #[cfg(feature = "generator")]
 mod generator;
 mod probe;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod strict;
 
 #[cfg(any(feature = "broker", feature = "proxy"))]
@@ -21,6 +24,8 @@ pub use self::generator::{
     Account, Ledger, LedgerConfig, LedgerCounts, LedgerRecord, RecordKind, Transfer,
 };
 
+#[cfg(feature = "proxy")]
+pub use self::proxy::{HeldTraffic, Message, Mode, NoTraffic, Proxy, Toward, Traffic, Wire};
 pub use self::{
     probe::{
         ByRequest, Command, Event, Held, Locate, Located, NotALine, NotAPlace, NotAPoint,

@@ -1,6 +1,5 @@
 //! Points of a stack at which a test stops it, and barriers to do it with.
 
-mod gate;
 mod layer;
 mod pipe;
 mod place;
@@ -16,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use self::gate::Gate;
 pub use self::{
     layer::{ByRequest, Locate, ProbeLayer},
     pipe::{Command, Event, NotALine},
@@ -24,6 +22,7 @@ pub use self::{
     point::{NotAPoint, Point},
     service::ProbeService,
 };
+use crate::gate::Gate;
 
 /// What is to happen at the probe points of a process.
 ///
@@ -70,7 +69,7 @@ pub struct Held {
     trap: u64,
     point: Point,
     when: When,
-    gate: Arc<Gate>,
+    gate: Arc<Gate<Vec<Place>>>,
 }
 
 /// Nothing came to a barrier in time.
@@ -108,7 +107,7 @@ struct Trap {
 
 #[derive(Clone)]
 enum Action {
-    Hold(Arc<Gate>),
+    Hold(Arc<Gate<Vec<Place>>>),
     Panic,
     Exit(i32),
 }
@@ -124,7 +123,7 @@ impl Probes {
 
     /// Holds all that comes to a point, until the barrier is released.
     pub fn hold(&self, point: Point, when: When) -> Held {
-        let gate = Arc::<Gate>::default();
+        let gate = Arc::<Gate<_>>::default();
         let trap = self.arm(point, when.clone(), Action::Hold(Arc::clone(&gate)));
         Held { probes: self.clone(), trap, point, when, gate }
     }
@@ -175,7 +174,7 @@ impl Probes {
         while let Some((trap, action)) = self.find(point, places, &passed) {
             passed.push(trap);
             match action {
-                Action::Hold(gate) => gate.pass(places).await,
+                Action::Hold(gate) => gate.pass(places.to_vec()).await,
                 Action::Panic => panic!("a test panics at {point}"),
                 Action::Exit(status) => std::process::exit(status),
             }

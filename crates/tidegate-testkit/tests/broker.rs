@@ -3,9 +3,9 @@
 #![cfg(feature = "broker")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, SyncSender},
     },
@@ -52,27 +52,49 @@ fn client(broker: &Broker, group: &str) -> ClientConfig {
     config
 }
 
-/// Commits what was handed out before it gives a partition back. All of that
-/// is done by then: the member works where it polls.
-struct Careful;
+/// What a member tells.
+enum Event {
+    /// It has been given partitions.
+    Assigned { member: usize },
+    /// It has done a record.
+    Done { member: usize, partition: i32, offset: i64 },
+}
+
+/// Commits what is done before it gives a partition back. Nothing is under way
+/// then: the member works where it polls.
+///
+/// It remembers itself what is done. The client's position is beyond that when
+/// a consumer is dropped: it polls until it is closed, and throws records away.
+struct Careful {
+    member: usize,
+    events: SyncSender<Event>,
+    next: Mutex<BTreeMap<i32, i64>>,
+}
 
 impl ClientContext for Careful {}
 
 impl ConsumerContext for Careful {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         let Rebalance::Revoke(revoked) = rebalance else { return };
-        let positions = consumer.position().expect("the member has an assignment");
+        let mut next = self.next.lock().expect("no member panics while it holds this");
         let mut done = TopicPartitionList::new();
         for element in revoked.elements() {
-            let (topic, partition) = (element.topic(), element.partition());
-            let position = positions.find_partition(topic, partition);
-            if let Some(Offset::Offset(offset)) = position.map(|it| it.offset()) {
-                done.add_partition_offset(topic, partition, Offset::Offset(offset))
-                    .expect("a position is an offset");
+            if let Some(offset) = next.remove(&element.partition()) {
+                done.add_partition_offset(TOPIC, element.partition(), Offset::Offset(offset))
+                    .expect("an offset is not negative");
             }
         }
         if done.count() > 0 {
             consumer.commit(&done, CommitMode::Sync).expect("a member may commit");
+        }
+    }
+
+    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(assigned) = rebalance
+            && assigned.count() > 0
+        {
+            let assigned = Event::Assigned { member: self.member };
+            self.events.send(assigned).expect("the test outlives the member");
         }
     }
 }
@@ -83,21 +105,19 @@ struct Member {
 }
 
 impl Member {
-    fn join(broker: &Broker, number: usize, done: SyncSender<(usize, i32, i64)>) -> Self {
+    fn join(broker: &Broker, member: usize, events: SyncSender<Event>) -> Self {
+        let careful = Careful { member, events, next: Mutex::default() };
         let consumer: BaseConsumer<Careful> =
-            client(broker, "group").create_with_context(Careful).expect("the settings are right");
+            client(broker, "group").create_with_context(careful).expect("the settings are right");
         consumer.subscribe(&[TOPIC]).expect("a topic has a name");
         let stop = Arc::<AtomicBool>::default();
         let thread = thread::spawn({
             let stop = Arc::clone(&stop);
             move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let polled = consumer.poll(Duration::from_millis(10));
-                    let Some(message) = polled else { continue };
-                    let message = message.expect("nothing fails here");
-                    let record = (number, message.partition(), message.offset());
-                    done.send(record).expect("the test waits for all of them");
+                    work(&consumer);
                 }
+                give_back(&consumer);
             }
         });
         Self { stop, thread }
@@ -109,54 +129,87 @@ impl Member {
     }
 }
 
-/// What was done, by partition and offset, in the order in which it was.
-struct Work {
-    done: Receiver<(usize, i32, i64)>,
-    by: BTreeMap<(i32, i64), Vec<usize>>,
+fn work(consumer: &BaseConsumer<Careful>) {
+    let Some(message) = consumer.poll(Duration::from_millis(10)) else { return };
+    let message = message.expect("nothing fails here");
+    let (partition, offset) = (message.partition(), message.offset());
+    let Careful { member, events, next } = &**consumer.context();
+    let done = Event::Done { member: *member, partition, offset };
+    events.send(done).expect("the test outlives the member");
+    next.lock().expect("no member panics while it holds this").insert(partition, offset + 1);
 }
 
-impl Work {
-    /// Waits until so many different records are done.
-    fn until(&mut self, count: usize) {
-        while self.by.len() < count {
-            let done = self.done.recv_timeout(DEADLINE);
-            let (member, partition, offset) = done.expect("the members go on");
-            self.by.entry((partition, offset)).or_default().push(member);
+/// Leaves the group before the consumer is closed.
+///
+/// Closed while the group hands out partitions, librdkafka 2.12 may end the
+/// process by an assertion.
+fn give_back(consumer: &BaseConsumer<Careful>) {
+    consumer.unsubscribe();
+    while consumer.assignment().expect("the consumer is not closed").count() > 0 {
+        // Handed out and not done: the next owner's.
+        drop(consumer.poll(Duration::from_millis(10)));
+    }
+}
+
+/// What the members have told.
+struct Told {
+    events: Receiver<Event>,
+    assigned: BTreeSet<usize>,
+    // By partition and offset.
+    done: BTreeMap<(i32, i64), Vec<usize>>,
+}
+
+impl Told {
+    fn until(&mut self, is: impl Fn(&Self) -> bool) {
+        while !is(self) {
+            match self.events.recv_timeout(DEADLINE).expect("the members go on") {
+                Event::Assigned { member } => {
+                    self.assigned.insert(member);
+                }
+                Event::Done { member, partition, offset } => {
+                    self.done.entry((partition, offset)).or_default().push(member);
+                }
+            }
         }
     }
 }
 
-// Three members, one leaves at a third and one joins at two.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+// Three members; one leaves with records under way, and one joins.
+#[tokio::test]
 async fn under_the_consumer_protocol_nothing_is_missing_and_nothing_comes_twice() {
-    let broker = broker(8);
-    produce(&broker, 8, 400);
+    // With so long an interval that no member is late with its answer.
+    let config = BrokerConfig::default().with_heartbeat(Duration::from_millis(500));
+    let broker = Broker::start(config.with_session(DEADLINE).with_topic(TOPIC, 8)).unwrap();
     broker.begin_group("group", [TOPIC]).unwrap();
-    // So large that no member waits for the test, which counts at the end.
-    let (sender, done) = mpsc::sync_channel(10_000);
-    let mut work = Work { done, by: BTreeMap::new() };
-    let join = |number| Member::join(&broker, number, sender.clone());
+    // So large that no member waits for the test.
+    let (sender, events) = mpsc::sync_channel(10_000);
+    let mut told = Told { events, assigned: BTreeSet::new(), done: BTreeMap::new() };
+    let join = |member| Member::join(&broker, member, sender.clone());
 
-    let mut members = [0, 1, 2].map(|number| Some(join(number)));
-    work.until(3200 / 3);
-    // It may have to hand in a record before it sees that it is to leave.
-    let leaving = members[0].take().expect("it has not left");
-    let left = thread::spawn(move || leaving.leave());
-    work.until(3200 * 2 / 3);
-    members[0] = Some(join(3));
-    work.until(3200);
-    left.join().unwrap();
-    for member in members.into_iter().flatten() {
+    let [leaving, second, third] = [0, 1, 2].map(join);
+    // A member that has not arrived cannot leave.
+    told.until(|told| told.assigned.len() == 3);
+    produce(&broker, 8, 200);
+    told.until(|told| told.done.len() >= 500);
+    leaving.leave();
+    produce(&broker, 8, 100);
+    told.until(|told| told.done.len() >= 2000);
+    let fourth = join(3);
+    told.until(|told| told.assigned.contains(&3));
+    produce(&broker, 8, 100);
+    told.until(|told| told.done.len() == 3200);
+    for member in [second, third, fourth] {
         member.leave();
     }
 
-    let handed_out = work.by.values().flatten().count() + work.done.try_iter().count();
-    assert_eq!(handed_out, 3200, "a record was handed out twice");
-    for partition in 0..8 {
-        for offset in 0..400 {
-            assert!(work.by.contains_key(&(partition, offset)), "{partition} {offset}");
-        }
-    }
+    let rest = told.events.try_iter().filter(|event| matches!(event, Event::Done { .. }));
+    let twice = told.done.values().filter(|members| members.len() > 1).count() + rest.count();
+    assert_eq!(twice, 0, "records were handed out twice");
+    assert!(
+        told.done
+            .keys()
+            .all(|(partition, offset)| { (0..8).contains(partition) && (0..400).contains(offset) })
+    );
     broker.consumed("group", TOPIC, DEADLINE).await.unwrap();
     let ends = broker.end_offsets(TOPIC).unwrap();
     assert_eq!(ends, (0..8).map(|partition| (partition, 400)).collect());
@@ -291,6 +344,15 @@ fn a_group_moves_to_the_coordinator_that_a_test_wants() {
         let commit = commits.find(|request| request.api == ApiKey::OFFSET_COMMIT).unwrap();
         assert_eq!(commit.broker, coordinator);
     }
+}
+
+#[test]
+fn a_client_that_outlives_its_broker_sees_one_that_is_away() {
+    let broker = broker(1);
+    let consumer: BaseConsumer = client(&broker, "group").create().unwrap();
+    commit(&consumer, 0).unwrap();
+    drop(broker);
+    assert!(consumer.fetch_metadata(Some(TOPIC), Duration::from_millis(100)).is_err());
 }
 
 #[test]

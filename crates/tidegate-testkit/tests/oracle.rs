@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use tidegate_testkit::{
     Broker, BrokerConfig, NewRecord,
     oracle::{
-        Committed, Evidence, Kafka, KafkaFailure, Order, Partition, Queries, Rules, Tables,
-        Verdict, ViolationKind, judge, ledger,
+        Committed, Evidence, Kafka, KafkaFailure, Partition, Queries, Rules, Tables, Verdict,
+        ViolationKind, judge, ledger,
     },
 };
 
@@ -139,8 +139,7 @@ async fn a_run_is_judged_by_what_is_really_there() {
     execute(&format!("{insert} VALUES (3, 'b', 1, 3, '{TOPIC}', 1, 0, 'w', 1)")).await;
     broker.commit("group", TOPIC, [(0, 1), (1, 1)]).unwrap();
 
-    let rules = Rules::default().ordered(Order::AsWritten).without_inbox();
-    let rules = rules.without_dead_letters();
+    let rules = Rules::default().without_inbox().without_sequencer().without_dead_letters();
     let mut queries = Queries::none();
     queries.effects = Queries::default().effects;
     let tables = Tables::new(&url, queries);

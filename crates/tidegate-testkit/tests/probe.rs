@@ -256,6 +256,8 @@ async fn an_experiment_holds_the_probes_of_another_process_over_a_pipe() {
     let hold = "hold 5 after-effect transfers:0@7..";
     order(hold).await.unwrap();
     assert_eq!(answer().await.unwrap(), Event::Done(hold.parse::<Command>().unwrap()));
+    order(hold).await.unwrap();
+    assert_eq!(answer().await.unwrap(), Event::Refused(hold.to_owned()), "5 is taken");
     let work = tokio::spawn({
         let probes = probes.clone();
         async move { probes.reach(Point::AfterEffect, &[place(0, 9)]).await }

@@ -63,7 +63,7 @@ impl Case<'_> {
 
     /// A sequencer's position is the last revision that was applied.
     pub(super) fn positions(&mut self) {
-        if !self.rules.order.by_revision() {
+        if !self.rules.sequencer {
             return;
         }
         let positions = self.evidence.positions.iter().flatten();

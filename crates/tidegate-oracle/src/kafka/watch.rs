@@ -34,7 +34,13 @@ pub struct GroupWatch {
 
 #[derive(Default)]
 struct Shared {
-    seen: Mutex<Vec<Committed>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    changes: Vec<Committed>,
+    last: BTreeMap<Partition, Option<i64>>,
 }
 
 /// A group, asked by a consumer that never subscribes.
@@ -93,14 +99,10 @@ impl GroupWatch {
     /// The offsets that were seen last, of the partitions that have one.
     #[must_use]
     pub fn latest(&self) -> BTreeMap<Partition, i64> {
-        let mut latest = BTreeMap::new();
-        for Committed { partition, offset, .. } in self.shared.lock().iter() {
-            match offset {
-                Some(offset) => latest.insert(partition.clone(), *offset),
-                None => latest.remove(partition),
-            };
-        }
-        latest
+        let seen = self.shared.lock();
+        let known =
+            seen.last.iter().filter_map(|(partition, offset)| Some((partition, (*offset)?)));
+        known.map(|(partition, offset)| (partition.clone(), offset)).collect()
     }
 
     /// Looks a last time, and ends.
@@ -125,7 +127,7 @@ impl GroupWatch {
             ended.map_err(|_| KafkaFailure::Ended)?
         })
         .await?;
-        let mut seen = std::mem::take(&mut *self.shared.lock());
+        let mut seen = std::mem::take(&mut self.shared.lock().changes);
         for committed in &mut seen {
             committed.era = self.era;
         }
@@ -142,17 +144,17 @@ impl fmt::Debug for GroupWatch {
 // ===== impl Shared =====
 
 impl Shared {
-    fn note(&self, seen: Vec<Committed>) {
-        let mut noted = self.lock();
-        for committed in seen {
-            let last = noted.iter().rev().find(|it| it.partition == committed.partition);
-            if last.is_none_or(|last| last.offset != committed.offset) {
-                noted.push(committed);
+    fn note(&self, looked: Vec<Committed>) {
+        let mut seen = self.lock();
+        for committed in looked {
+            let before = seen.last.insert(committed.partition.clone(), committed.offset);
+            if before != Some(committed.offset) {
+                seen.changes.push(committed);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Committed>> {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

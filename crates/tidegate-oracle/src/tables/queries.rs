@@ -3,8 +3,9 @@
 /// Each yields columns of the names that are said; more do no harm. A statement
 /// that is `None` is not run: its table is not part of the evidence.
 ///
-/// Numbers may be of any size; ids are 16 bytes, or a number; entities are
-/// text, or bytes; what is true or false may be a number.
+/// Numbers may be of any size; ids are 16 bytes, or a number (a UUID of
+/// PostgreSQL is made bytes by `uuid_send`); entities are text, or bytes; what
+/// is true or false may be a number.
 ///
 /// ```
 /// use tidegate_oracle::Queries;

@@ -63,7 +63,8 @@ pub enum Event {
         /// The records that it is about.
         places: Vec<Place>,
     },
-    /// `refused <line>`: this is no command, or names no barrier.
+    /// `refused <line>`: this is no command, or its number is taken, or names
+    /// no barrier.
     Refused(String),
 }
 
@@ -129,6 +130,7 @@ impl Probes {
             return refused();
         };
         match &command {
+            Command::Hold { id, .. } if held.contains_key(id) => return refused(),
             Command::Hold { id, point, when } => {
                 let barrier = self.hold(*point, when.clone());
                 let (id, gate, reached) = (*id, barrier.gate.clone(), reached.clone());
