@@ -20,7 +20,7 @@ mod txn;
 mod metrics;
 
 // What an effect needs of SeaORM to write statements by hand.
-pub use sea_orm::{ConnectionTrait, DbErr, Statement, TransactionTrait};
+pub use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait};
 
 pub use self::{
     database::{Database, DatabaseOptions, Namespace, NotDurable, OpenError},
