@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(_)) => ExitCode::FAILURE,
         Err(error) => {
-            progress::complain(&format!("error: {error:#}"));
+            progress::complain(&format!("error: {}", progress::one_line(&error)));
             ExitCode::from(2)
         }
     }

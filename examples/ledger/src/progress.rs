@@ -74,6 +74,21 @@ impl Progress {
     }
 }
 
+/// An error and its causes, without those that are printed already.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.ends_with(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
+}
+
 #[expect(clippy::print_stdout, reason = "an example talks to its terminal")]
 pub(crate) fn say(text: &str) {
     println!("{text}");

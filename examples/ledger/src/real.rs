@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use tidegate::{kafka::KafkaSource, prelude::*};
+use tidegate::{kafka::KafkaSource, prelude::*, sql::OpenError};
 use tidegate_testkit::{Cluster, LedgerConfig, NewRecord};
 use tokio::{
     signal::{
@@ -33,11 +33,12 @@ pub(crate) async fn run(arguments: &Arguments, kafka: &str, counts: &Counts) -> 
     if makes {
         Database::migrate(options()).await?;
     }
-    let database = Database::open(options()).await.context(if makes {
-        "the database cannot be used"
-    } else {
-        "the database cannot be used (`--migrate` makes its tables)"
-    })?;
+    let database = match Database::open(options()).await {
+        Err(error @ OpenError::NotMigrated { .. }) => {
+            return Err(anyhow::Error::new(error).context("`--migrate` makes the tables"));
+        }
+        opened => opened?,
+    };
     if makes {
         tables::create(&database).await?;
     }
