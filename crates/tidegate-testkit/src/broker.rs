@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 pub use self::{
     config::BrokerConfig,
     error::{BrokerFailure, NotConsumed},
-    produce::NewRecord,
+    produce::{NewRecord, produce},
 };
 use self::{ffi::Cluster, observer::Observers};
 use crate::ApiKey;
