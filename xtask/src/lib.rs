@@ -6,6 +6,7 @@
 mod deny;
 mod down;
 mod features;
+mod integration;
 mod lint;
 mod loom;
 mod report;
@@ -38,6 +39,8 @@ enum Task {
     Lint,
     /// Every test that needs no service, and the examples
     Test,
+    /// The fault lab: real services, worker processes, failures, and a judge
+    Integration(integration::Arguments),
     /// Every feature alone, and every pair
     Features,
     /// Models of the code that uses atomics
@@ -81,6 +84,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         }
         Task::Lint => lint::run(&sh, &workspace),
         Task::Test => test::run(&sh, &workspace),
+        Task::Integration(arguments) => integration::run(&sh, &workspace, arguments),
         Task::Features => features::run(&sh, &workspace),
         Task::Loom => loom::run(&sh, &workspace),
         Task::Deny => deny::run(&sh),

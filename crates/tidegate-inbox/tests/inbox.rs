@@ -316,7 +316,7 @@ async fn overlapping_batches_do_not_deadlock() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_found_again() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
+    let Some(server) = common::server() else { return };
     let proxy = Proxy::before(&server).await;
     let test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
     let (_owner, lease) = common::lease();

@@ -14,7 +14,7 @@ use tidegate_core::{TopicId, TopicPartition};
 use crate::group::GroupDescription;
 
 /// What is asked, or ordered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Request {
     /// What a group has committed, for these partitions or for all.
     Committed { group: String, partitions: Option<Vec<TopicPartition>> },

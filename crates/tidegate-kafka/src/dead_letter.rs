@@ -87,6 +87,8 @@ impl DeadLetterTopic {
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("linger.ms", "0")
+            // The topic is there; the client's 30 s would hide that it is not.
+            .set("topic.metadata.propagation.max.ms", "5000")
             .set("message.timeout.ms", timeout.as_millis().to_string())
             .create_with_context(Deliveries)
             .map_err(|error| ConfigError::Refused { reason: error.to_string() })?;

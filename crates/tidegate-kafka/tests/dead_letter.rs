@@ -13,7 +13,8 @@ use crate::support::{TOPIC, broker, config};
 const LETTERS: &str = "dead-letters";
 
 fn store(broker: &Broker) -> DeadLetterTopic {
-    DeadLetterTopic::with_timeout(&config(broker), LETTERS, Duration::from_secs(1)).unwrap()
+    let store = DeadLetterTopic::with_timeout(&config(broker), LETTERS, Duration::from_secs(1));
+    store.expect("the settings are right")
 }
 
 fn record() -> Record {

@@ -95,9 +95,11 @@ async fn the_tables_of_one_namespace_are_read() {
 }
 
 #[tokio::test]
-#[ignore = "needs a PostgreSQL in TIDEGATE_DATABASE, as `cargo xtask integration` has it"]
 async fn the_tables_are_read_from_postgresql_too() {
-    let url = env::var("TIDEGATE_DATABASE").expect("whoever asks for this test names one");
+    let Ok(url) = env::var("TIDEGATE_DATABASE") else {
+        eprintln!("skipped on PostgreSQL: TIDEGATE_DATABASE names none");
+        return;
+    };
     let schema = format!("oracle_{}", process::id());
     let own = format!("{url}?options[search_path]={schema}");
     let tables =

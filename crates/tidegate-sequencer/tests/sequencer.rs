@@ -602,7 +602,7 @@ async fn what_has_waited_too_long_goes_to_the_dead_letters_whole() {
 
 #[tokio::test]
 async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
+    let Some(server) = common::server() else { return };
     let proxy = Proxy::before(&server).await;
     let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
     // One connection, so that its statements are prepared once.
@@ -641,7 +641,7 @@ async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
 
 #[tokio::test]
 async fn everything_that_was_seen_before_costs_no_commit() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
+    let Some(server) = common::server() else { return };
     let proxy = Proxy::before(&server).await;
     let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
     test.options.max_connections = 1;

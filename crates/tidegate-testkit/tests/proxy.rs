@@ -334,9 +334,11 @@ mod with_a_database {
     // "COMMIT sent, reply not read": it is done, and whoever asked for it does
     // not know.
     #[tokio::test]
-    #[ignore = "needs a PostgreSQL in TIDEGATE_DATABASE, as `cargo xtask integration` has it"]
     async fn the_reply_to_a_commit_is_held_when_it_is_done() {
-        let url = env::var("TIDEGATE_DATABASE").expect("whoever asks for this test names one");
+        let Ok(url) = env::var("TIDEGATE_DATABASE") else {
+            eprintln!("skipped on PostgreSQL: TIDEGATE_DATABASE names none");
+            return;
+        };
         let options: PgConnectOptions = url.parse().expect("it is an address");
         let upstream = format!("{}:{}", options.get_host(), options.get_port());
         let proxy = Proxy::start(upstream, Wire::Postgres).await.unwrap();

@@ -61,7 +61,8 @@ const EXAMPLES: &[&str] = &["tidegate", "tidegate-testkit"];
 
 /// The only crates that may name librdkafka's binding, beside those in
 /// `benches`.
-const KAFKA_CLIENTS: &[&str] = &["tidegate-kafka", "tidegate-oracle", "tidegate-testkit"];
+const KAFKA_CLIENTS: &[&str] =
+    &["tidegate-kafka", "tidegate-lab", "tidegate-oracle", "tidegate-testkit"];
 
 /// A package and the names that its manifest depends on.
 #[derive(Clone, Debug, Default)]

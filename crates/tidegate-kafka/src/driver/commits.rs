@@ -1,7 +1,7 @@
 //! Commits: one in flight, always of the newest frontiers, each a membership
 //! proof when it is accepted.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use rdkafka::{
     Offset, TopicPartitionList, consumer::Consumer as _, error::RDKafkaErrorCode as Code,
@@ -48,6 +48,19 @@ pub(super) enum What {
     /// Positions that were chosen, after a look-up has just reached the
     /// coordinator: whatever the statistics say, they are up to a second old.
     Chosen,
+}
+
+/// Offsets as a log shows them.
+struct List<'a>(&'a BTreeMap<TopicPartition, Sent>);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, sent)) in self.0.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
+            write!(f, "{space}{name}@{}", sent.offset)?;
+        }
+        Ok(())
+    }
 }
 
 impl Commits {
@@ -99,6 +112,7 @@ impl Client<'_> {
             return;
         }
         self.commits.last_sent = now;
+        tracing::debug!(offsets = %List(&offsets), "a commit is sent");
         let membership = self.membership.number();
         self.commits.flight = Some(Flight { sent: now, membership, offsets });
         ffi::commit(self.consumer, &list, &self.results);
@@ -131,6 +145,8 @@ impl Client<'_> {
     }
 
     fn proved(&mut self, flight: &Flight, committed: &Committed, now: Instant) {
+        let took = now.saturating_duration_since(flight.sent);
+        tracing::debug!(offsets = %List(&flight.offsets), ?took, "a commit is accepted");
         let counts = self.membership.proved(flight.sent, now);
         for (name, sent) in &flight.offsets {
             let Some(partition) = self.partitions.get_mut(name) else { continue };

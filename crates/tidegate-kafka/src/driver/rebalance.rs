@@ -301,6 +301,7 @@ impl Client<'_> {
         }
         if let Some(list) = draining.list {
             self.answer(false, &list);
+            tracing::info!(partitions = %list_of(&names(&list)), waited = ?how, "partitions given back");
             self.driver.metrics.rebalanced("revoke", how);
         }
     }
@@ -321,9 +322,16 @@ impl Client<'_> {
             }
             let waited = draining.since.elapsed();
             self.driver.metrics.drained(if idle { "finished" } else { "deadline" }, waited);
-            if !idle {
-                let in_flight = stack.frontier.standing().in_flight;
-                tracing::warn!(partition = %name, in_flight, "the drain's deadline has passed");
+            let in_flight = stack.frontier.standing().in_flight;
+            if idle {
+                tracing::info!(partition = %name, ?waited, in_flight, "a partition is drained");
+            } else {
+                tracing::warn!(
+                    partition = %name,
+                    ?waited,
+                    in_flight,
+                    "the drain's deadline has passed",
+                );
             }
             ghosts.extend(partition.end_stack(|frontier, owner| Stage::Drained {
                 frontier: Some(frontier),

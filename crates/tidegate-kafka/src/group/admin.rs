@@ -5,14 +5,20 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{admin::AdminClient, client::DefaultClientContext, error::RDKafkaErrorCode as Code};
+use rdkafka::{
+    consumer::{BaseConsumer, Consumer as _},
+    error::RDKafkaErrorCode as Code,
+};
 use tidegate_core::TopicPartition;
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
 
 use super::{GroupDescription, Move, Plan, ResetTo, plan::Log};
 use crate::{
     ConfigError, KafkaConfig,
-    admin::{self, Facts, Failure, Position, Request, Spec, Topic},
+    admin::{self, Answer, Facts, Failure, Position, Request, Spec, Topic},
     driver::metadata,
     ffi::Queue,
 };
@@ -22,7 +28,7 @@ use crate::{
 /// Offsets can be set only while the group has no members.
 #[derive(Clone)]
 pub struct GroupAdmin {
-    client: Arc<AdminClient<DefaultClientContext>>,
+    client: Arc<BaseConsumer>,
     group: String,
 }
 
@@ -99,6 +105,9 @@ pub enum GroupError {
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
+// Between two tries while the coordinator is not ready.
+const AGAIN: Duration = Duration::from_millis(100);
+
 // ===== impl GroupAdmin =====
 
 impl GroupAdmin {
@@ -108,8 +117,14 @@ impl GroupAdmin {
     ///
     /// When the client refuses the configuration.
     pub fn new(config: &KafkaConfig) -> Result<Self, ConfigError> {
+        // A consumer, which never joins: asked for committed offsets, any other
+        // client of librdkafka 2.12.1 dies of the answer that the coordinator has
+        // moved (`rd_kafka_handle_OffsetFetch` looks for one by way of the
+        // consumer's group).
         let client = config
             .plain_client()
+            .set("group.id", config.group())
+            .set("enable.auto.commit", "false")
             .create()
             .map_err(|error| ConfigError::Refused { reason: error.to_string() })?;
         Ok(Self { client: Arc::new(client), group: config.group().to_owned() })
@@ -307,14 +322,27 @@ impl GroupAdmin {
         topics.into_iter().map(topic).collect()
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a request, and waits for its answer. A coordinator that is not ready
+    /// yet is asked again.
     async fn request(&self, request: Request) -> Result<Facts, GroupError> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match self.ask(request.clone(), deadline).await?.result {
+                Ok(facts) => return Ok(facts),
+                Err(Failure { code, .. }) if is_moving(code) && Instant::now() < deadline => {
+                    sleep(AGAIN).await;
+                }
+                Err(failure) => return Err(refused(None, failure)),
+            }
+        }
+    }
+
+    async fn ask(&self, request: Request, deadline: Instant) -> Result<Answer, GroupError> {
         let client = Arc::clone(&self.client);
         let answer = spawn_blocking(move || {
-            let client = client.inner();
+            let client = client.client();
             let answers = Queue::new(client);
             admin::ffi::ask(client, &answers, 0, &request);
-            let deadline = Instant::now() + DEADLINE;
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if let Some(answer) = admin::ffi::answer_within(&answers, left) {
@@ -325,11 +353,17 @@ impl GroupAdmin {
                 }
             }
         });
-        match answer.await {
-            Ok(Some(answer)) => answer.result.map_err(|failure| refused(None, failure)),
-            Ok(None) | Err(_) => Err(GroupError::TimedOut(DEADLINE)),
-        }
+        answer.await.ok().flatten().ok_or(GroupError::TimedOut(DEADLINE))
     }
+}
+
+/// Whether the group's coordinator is being found, or takes its groups over. It
+/// has done nothing then.
+fn is_moving(code: Code) -> bool {
+    matches!(
+        code,
+        Code::CoordinatorLoadInProgress | Code::CoordinatorNotAvailable | Code::NotCoordinator
+    )
 }
 
 impl fmt::Debug for GroupAdmin {

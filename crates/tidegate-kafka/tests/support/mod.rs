@@ -151,9 +151,23 @@ impl Member {
         F: Future<Output = Result<(), Error>> + Send + 'static,
         W: Fn(Seen) -> F + Send + Sync + 'static,
     {
+        Self::start_on(TOPIC, config, journal, work)
+    }
+
+    pub(crate) fn start_on<F, W>(
+        topic: &str,
+        config: KafkaConfig,
+        journal: &Journal,
+        work: W,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+        W: Fn(Seen) -> F + Send + Sync + 'static,
+    {
         let work: Work = Arc::new(move |seen| Box::pin(work(seen)));
         let journal = journal.clone();
-        Self::serve(config, move |assignment| Stack::new(&assignment, &journal, &work))
+        let stack = move |assignment| Stack::new(&assignment, &journal, &work);
+        Self::serve_on(topic, config, stack)
     }
 
     pub(crate) fn serve<M, S>(config: KafkaConfig, make_service: M) -> Self
@@ -162,7 +176,16 @@ impl Member {
         S: Service<Delivery, Response = Recorded, Error = Error> + Send + 'static,
         S::Future: Send,
     {
-        let source = KafkaSource::new(config).expect("it is valid").subscribe([TOPIC]);
+        Self::serve_on(TOPIC, config, make_service)
+    }
+
+    fn serve_on<M, S>(topic: &str, config: KafkaConfig, make_service: M) -> Self
+    where
+        M: FnMut(Assignment) -> S + Send + 'static,
+        S: Service<Delivery, Response = Recorded, Error = Error> + Send + 'static,
+        S::Future: Send,
+    {
+        let source = KafkaSource::new(config).expect("it is valid").subscribe([topic]);
         let status = source.status();
         let (stop, stopped) = oneshot::channel();
         let serve = source.serve(make_service).with_graceful_shutdown(async {

@@ -56,7 +56,7 @@ enum Place {
 }
 
 impl TestDatabase {
-    /// One of each kind: SQLite, and PostgreSQL where `TIDEGATE_TEST_POSTGRES`
+    /// One of each kind: SQLite, and PostgreSQL where `TIDEGATE_DATABASE`
     /// names a server.
     pub async fn each() -> Vec<Self> {
         let mut all = vec![Self::sqlite().await];
@@ -74,7 +74,7 @@ impl TestDatabase {
 
     /// A schema of its own in PostgreSQL, if there is a server.
     pub async fn postgres() -> Option<Self> {
-        let server = env::var("TIDEGATE_TEST_POSTGRES").ok()?;
+        let server = server()?;
         Some(Self::postgres_at(&server, &server).await)
     }
 
@@ -169,6 +169,16 @@ impl Drop for TestDatabase {
         });
         let _ = dropped.join();
     }
+}
+
+/// The PostgreSQL that tests may use, if there is one.
+#[expect(clippy::print_stderr, reason = "what is skipped is said")]
+pub fn server() -> Option<String> {
+    let server = env::var("TIDEGATE_DATABASE").ok();
+    if server.is_none() {
+        eprintln!("skipped on PostgreSQL: TIDEGATE_DATABASE names none");
+    }
+    server
 }
 
 async fn execute_at(server: &str, sql: &str) {

@@ -1,0 +1,352 @@
+//! One run of one experiment: its topic, group and schema, its processes, and
+//! what it leaves behind.
+
+mod wait;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+use tidegate_oracle::{
+    Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Partition, Queries,
+    Rules, Tables, judge, ledger,
+};
+use tidegate_testkit::{LedgerRecord, Proxy, Wire};
+use tokio::{fs::File, sync::Mutex as AsyncMutex};
+
+use crate::{
+    database::{EffectAt, Schema},
+    evidence::{MemberEvidence, Step, StepKind},
+    kafka::Cluster,
+    member::{Counters, Member},
+    progress::Line,
+    services::Services,
+    worker::{Arguments, Protocol},
+};
+
+pub(crate) use self::wait::until;
+
+/// How often the group's committed offsets are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One run of one experiment.
+pub(crate) struct Case {
+    services: Arc<Services>,
+    pub(crate) protocol: Protocol,
+    pub(crate) seed: u64,
+    pub(crate) topic: String,
+    pub(crate) group: String,
+    pub(crate) cluster: Cluster,
+    pub(crate) schema: Schema,
+    directory: PathBuf,
+    line: Line,
+    watch: AsyncMutex<Option<GroupWatch>>,
+    partitions: Mutex<i32>,
+    collected: Mutex<Collected>,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) members: Vec<(Arguments, Arc<Member>)>,
+    pub(crate) counts: BTreeMap<String, i64>,
+    pub(crate) findings: Option<Findings>,
+    pub(crate) committed: Vec<Committed>,
+    pub(crate) effects: Vec<EffectAt>,
+    // The ends of the topic's partitions, as the lab has written them.
+    ends: BTreeMap<i32, i64>,
+    era: u32,
+}
+
+/// What a case is made with.
+pub(crate) struct Terms {
+    pub(crate) services: Arc<Services>,
+    pub(crate) protocol: Protocol,
+    pub(crate) seed: u64,
+    /// Names topic and group of this run of the experiment.
+    pub(crate) id: String,
+    /// Names its schema: such names are short.
+    pub(crate) schema: String,
+    /// Where logs go.
+    pub(crate) directory: PathBuf,
+    pub(crate) line: Line,
+}
+
+// ===== impl Case =====
+
+impl Case {
+    pub(crate) async fn begin(terms: Terms) -> Result<Self> {
+        let Terms { services, protocol, seed, id, schema, directory, line } = terms;
+        tokio::fs::create_dir_all(&directory).await?;
+        let cluster = Cluster::new(services.bootstrap())?;
+        let schema = Schema::create(services.database_url(), &schema).await;
+        Ok(Self {
+            protocol,
+            seed,
+            topic: id.clone(),
+            group: id,
+            cluster,
+            schema: schema.context("making the schema")?,
+            services,
+            directory,
+            line,
+            watch: AsyncMutex::default(),
+            partitions: Mutex::default(),
+            collected: Mutex::default(),
+        })
+    }
+
+    // ===== what is done =====
+
+    /// A part of the experiment begins.
+    pub(crate) fn phase(&self, what: &str) {
+        self.line.phase(what);
+        self.step(StepKind::Phase, what);
+    }
+
+    /// A fault has taken effect.
+    pub(crate) fn fault(&self, what: impl Into<String>) {
+        self.step(StepKind::Fault, what);
+    }
+
+    /// What was made worse is as it was.
+    pub(crate) fn relief(&self, what: impl Into<String>) {
+        self.step(StepKind::Relief, what);
+    }
+
+    /// Counts something for the report.
+    pub(crate) fn count(&self, name: &str, count: impl TryInto<i64>) {
+        let count = count.try_into().unwrap_or(i64::MAX);
+        self.collected().counts.insert(name.to_owned(), count);
+    }
+
+    fn step(&self, kind: StepKind, what: impl Into<String>) {
+        self.collected().steps.push(Step::new(kind, what));
+    }
+
+    // ===== the topic =====
+
+    /// Makes the topic, and watches the group from now on.
+    pub(crate) async fn create_topic(&self, partitions: i32) -> Result<()> {
+        self.cluster.create_topic(&self.topic, partitions).await?;
+        *lock(&self.partitions) = partitions;
+        self.collected().ends = (0..partitions).map(|it| (it, 0)).collect();
+        self.watch_group().await
+    }
+
+    pub(crate) async fn produce(&self, records: &[LedgerRecord]) -> Result<()> {
+        self.cluster.produce(&self.topic, records).await?;
+        let mut collected = self.collected();
+        for record in records {
+            let end = collected.ends.entry(record.partition).or_default();
+            *end += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until the group has committed all that was written.
+    pub(crate) async fn consumed(&self) -> Result<()> {
+        let ends: BTreeMap<_, _> = {
+            let collected = self.collected();
+            let written = collected.ends.iter().filter(|(_, end)| **end > 0);
+            written.map(|(partition, end)| (self.partition(*partition), *end)).collect()
+        };
+        let mut last = BTreeMap::new();
+        let consumed = until("the group has committed all that was written", async || {
+            last = self.committed().await?;
+            Ok(ends.iter().all(|(partition, end)| last.get(partition) == Some(end)).then_some(()))
+        });
+        let consumed = consumed.await;
+        consumed.with_context(|| format!("committed {last:?} of {ends:?}"))
+    }
+
+    /// What the group has committed, as was seen last.
+    pub(crate) async fn committed(&self) -> Result<BTreeMap<Partition, i64>> {
+        let watch = self.watch.lock().await;
+        Ok(watch.as_ref().context("the group is not watched")?.latest())
+    }
+
+    pub(crate) fn partition(&self, number: i32) -> Partition {
+        Partition::new(self.topic.as_str(), number)
+    }
+
+    /// A partition as logs show it.
+    pub(crate) fn partition_name(&self, number: i32) -> String {
+        format!("{}-{number}", self.topic)
+    }
+
+    async fn watch_group(&self) -> Result<()> {
+        let era = self.collected().era;
+        let watch = self.reader().watch(self.group.clone(), [self.topic.as_str()], LOOK).await?;
+        *self.watch.lock().await = Some(watch.in_era(era));
+        Ok(())
+    }
+
+    async fn stop_watch(&self) -> Result<()> {
+        if let Some(watch) = self.watch.lock().await.take() {
+            let seen = watch.stop().await?;
+            self.collected().committed.extend(seen);
+        }
+        Ok(())
+    }
+
+    /// Sets the group's offsets on purpose: going back is no violation then.
+    pub(crate) async fn set_offsets<T>(&self, set: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+        self.stop_watch().await?;
+        let result = set().await;
+        self.collected().era += 1;
+        self.watch_group().await?;
+        result
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::new(self.services.bootstrap())
+    }
+
+    // ===== processes =====
+
+    /// The arguments of a worker, before an experiment changes them.
+    pub(crate) fn arguments(&self, name: &str) -> Arguments {
+        Arguments {
+            name: name.to_owned(),
+            kafka: self.services.bootstrap().to_owned(),
+            group: self.group.clone(),
+            topic: vec![self.topic.clone()],
+            protocol: self.protocol,
+            instance: None,
+            database: self.schema.url(),
+            generation: 1,
+            without: Vec::new(),
+            guard: false,
+            sabotage: None,
+            detached: false,
+            lanes: 1,
+            batch: 50,
+            work: 0,
+            session: 6_000,
+            poll_interval: 60_000,
+            commit_interval: 200,
+            drain: None,
+            connections: 4,
+        }
+    }
+
+    /// Starts a worker.
+    pub(crate) async fn start(&self, arguments: Arguments) -> Result<Arc<Member>> {
+        let log = self.directory.join(format!("{}.log", arguments.name));
+        let log = File::options().create(true).append(true).open(&log).await?;
+        let member = Arc::new(Member::start(self.services.run(), &arguments, log)?);
+        self.collected().members.push((arguments, Arc::clone(&member)));
+        Ok(member)
+    }
+
+    /// Starts a worker as it is by default.
+    pub(crate) async fn start_plain(&self, name: &str) -> Result<Arc<Member>> {
+        self.start(self.arguments(name)).await
+    }
+
+    /// Waits until a member works on partitions, each of them.
+    pub(crate) async fn works_on(&self, member: &Member, partitions: &[i32]) -> Result<()> {
+        for partition in partitions {
+            member.works_on(0, &self.partition_name(*partition)).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills a member, and sees that it died of it.
+    pub(crate) async fn kill(&self, member: &Member) -> Result<()> {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        member.signal(Signal::SIGKILL);
+        let status = member.ended().await?;
+        if status.signal() != Some(Signal::SIGKILL as i32) {
+            bail!("the fault did not take effect: {} had ended, with {status}", member.name());
+        }
+        self.fault(format!("{} is killed (SIGKILL)", member.name()));
+        Ok(())
+    }
+
+    /// Asks a member to end, and expects that it does so in order.
+    pub(crate) async fn terminate(&self, member: &Member) -> Result<()> {
+        member.signal(Signal::SIGTERM);
+        let status = member.ended().await?;
+        if !status.success() {
+            bail!("{} ended with {status} when it was asked to end", member.name());
+        }
+        Ok(())
+    }
+
+    /// A proxy before the database.
+    pub(crate) async fn database_proxy(&self) -> Result<Proxy> {
+        Ok(Proxy::start(self.schema.authority()?, Wire::Postgres).await?)
+    }
+
+    // ===== the end =====
+
+    /// Lets the oracle judge what there is.
+    pub(crate) async fn judge(&self, rules: Rules) -> Result<Findings> {
+        self.judge_by(rules, Queries::default()).await
+    }
+
+    pub(crate) async fn judge_by(&self, rules: Rules, queries: Queries) -> Result<Findings> {
+        self.phase("judging");
+        self.stop_watch().await?;
+        let mut evidence = Judged::default();
+        evidence.committed = Some(self.collected().committed.clone());
+        let meaning = ledger::meaning(ledger::AMOUNT_LIMIT);
+        evidence.log = self.reader().log([self.topic.as_str()], meaning).await?;
+        Tables::new(self.schema.url(), queries).read(&mut evidence).await?;
+        let findings = judge(&evidence, rules);
+        let mut collected = self.collected();
+        collected.findings = Some(findings.clone());
+        Ok(findings)
+    }
+
+    /// What was collected, and what the tables say when all is over.
+    pub(crate) async fn evidence(&self) -> (Collected, Vec<MemberEvidence>) {
+        drop(self.stop_watch().await);
+        let mut collected = std::mem::take(&mut *self.collected());
+        collected.effects = self.schema.effects().await.unwrap_or_default();
+        let mut members = Vec::new();
+        for (arguments, member) in std::mem::take(&mut collected.members) {
+            let end = member.end_now().ok().flatten();
+            // One that was stopped, or holds its answer, is not waited for.
+            let counters = if end.is_some() {
+                member.counters().await.unwrap_or_default()
+            } else {
+                Counters::default()
+            };
+            members.push(MemberEvidence {
+                name: arguments.name.clone(),
+                process: member.id(),
+                end: end.map(|status| status.to_string()),
+                ended: member.silent_since(),
+                counters,
+                events: member.log(),
+                arguments,
+            });
+        }
+        (collected, members)
+    }
+
+    /// Removes what the experiment has made.
+    pub(crate) async fn remove(&self) -> Result<()> {
+        self.schema.drop().await?;
+        self.cluster.delete_topic(&self.topic).await?;
+        self.cluster.delete_group(&self.group).await
+    }
+
+    pub(crate) fn collected(&self) -> MutexGuard<'_, Collected> {
+        lock(&self.collected)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,88 @@
+//! The command line.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Parser;
+use xtask::services::{Sources, is_interrupted, wait_for_the_end};
+
+use crate::{experiments::EXPERIMENTS, progress::Progress, run, worker::Protocol};
+
+/// Runs a real Kafka, a real PostgreSQL and worker processes through failures,
+/// and judges what is left.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask integration", bin_name = "cargo xtask integration")]
+pub(crate) struct Arguments {
+    /// Print the names of the experiments, and what they are about
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run this experiment only, or this step of one; may be given repeatedly
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+    /// Run with this protocol only
+    #[arg(long, value_enum)]
+    pub(crate) protocol: Option<Protocol>,
+    /// Each experiment once, on one protocol each, which the seed chooses
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// What chance begins with
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How often each is run, each time with another seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+    /// Leave topics, groups, schemas and services behind
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Where the evidence goes, instead of a new folder under
+    /// `target/integration`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+    /// Where Cargo builds
+    #[arg(long, hide = true, default_value = "target", env = "CARGO_TARGET_DIR")]
+    pub(crate) target: PathBuf,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Everything that was asked for was run, and passed.
+    Passed,
+    /// Something was not as it should be.
+    Failed,
+    /// Nothing failed, and something could not be run.
+    NotRun,
+}
+
+/// Runs the lab.
+///
+/// # Panics
+///
+/// When the system has no threads for it.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let progress = Progress::default();
+    if arguments.list {
+        for experiment in EXPERIMENTS {
+            progress.say(format_args!("{:<50} {}", experiment.name, experiment.about));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a process can have threads");
+    let ended = runtime.block_on(run::run(arguments, progress.clone()));
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    if is_interrupted() {
+        wait_for_the_end();
+    }
+    match ended {
+        Ok(Ended::Passed) => ExitCode::SUCCESS,
+        Ok(Ended::Failed) => ExitCode::from(1),
+        Ok(Ended::NotRun) => ExitCode::from(2),
+        Err(error) => {
+            progress.say(format_args!("error: {error:#}"));
+            ExitCode::from(1)
+        }
+    }
+}

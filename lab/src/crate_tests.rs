@@ -1,0 +1,72 @@
+//! The tests of the crates that need a real Kafka or PostgreSQL.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Result, ensure};
+use tidegate_oracle::Verdict;
+use tokio::time::sleep;
+use xtask::services::Signal;
+
+use crate::{
+    evidence::Evidence,
+    member::PATIENCE,
+    progress::Progress,
+    services::Services,
+    worker::{Protocol, now},
+};
+
+/// As it is asked for with `--only`.
+pub(crate) const NAME: &str = "tests";
+
+/// The test programs with such tests.
+const PROGRAMS: &[&str] =
+    &["end_to_end", "inbox", "proxy", "real", "retention", "sequencer", "tables", "txn"];
+
+/// Runs them with the addresses in `TIDEGATE_KAFKA` and `TIDEGATE_DATABASE`.
+pub(crate) async fn run(services: &Services, directory: &Path, progress: &Progress) -> Evidence {
+    let line = progress.line(NAME);
+    line.phase("cargo test");
+    let mut evidence = Evidence::new(NAME, Protocol::Consumer, services.versions());
+    evidence.about = "The tests of the crates that need the real services.".to_owned();
+    match cargo_test(services, directory).await {
+        Ok(passed) => {
+            evidence.verdict = Verdict::Pass;
+            evidence.counts.insert("passed".to_owned(), passed);
+        }
+        Err(error) => {
+            evidence.verdict = Verdict::Fail;
+            evidence.reasons.push(format!("{error:#}"));
+        }
+    }
+    evidence.ended = now();
+    evidence
+}
+
+/// Returns how many tests passed.
+async fn cargo_test(services: &Services, directory: &Path) -> Result<i64> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let log = directory.join("tests.log");
+    let output = std::fs::File::create(&log)?;
+    let mut command = Command::new(cargo);
+    // Of the whole workspace, so that the features are those that are built.
+    command.args(["test", "--workspace", "--all-features", "--locked"]);
+    command.args(PROGRAMS.iter().flat_map(|program| ["--test", program]));
+    command
+        .env("TIDEGATE_KAFKA", services.bootstrap())
+        .env("TIDEGATE_DATABASE", services.database_url())
+        .stdin(std::process::Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    let mut process = services.run().spawn(NAME, &mut command, Signal::SIGTERM)?;
+    let status = loop {
+        if let Some(status) = process.ended()? {
+            break status;
+        }
+        sleep(PATIENCE / 600).await;
+    };
+    let text = tokio::fs::read_to_string(&log).await?;
+    ensure!(status.success(), "the tests ended with {status}, see {}", log.display());
+    let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    let passed = passed.filter_map(|line| line.split_once(' ')?.0.parse::<i64>().ok());
+    Ok(passed.sum())
+}

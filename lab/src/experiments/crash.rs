@@ -1,0 +1,63 @@
+//! A process dies between its effect and a commit.
+
+use anyhow::{Result, ensure};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{Place, Point, When};
+
+use super::data::{PARTITIONS, ledger};
+use crate::case::Case;
+
+pub(super) async fn before_commit(case: &Case) -> Result<()> {
+    crash(case, Point::AfterEffect).await
+}
+
+pub(super) async fn after_commit(case: &Case) -> Result<()> {
+    crash(case, Point::AfterCommit).await
+}
+
+async fn crash(case: &Case, point: Point) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    case.create_topic(PARTITIONS).await?;
+    case.phase("the first member works");
+    let first = case.start_plain("first").await?;
+    case.works_on(&first, &[0, 1]).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+
+    case.phase("a batch is held");
+    let held = When::any().partition(0).from(records.middle(0));
+    let held = first.hold(point, held).await?;
+    case.produce(&records.second).await?;
+    let places = first.reached(&held).await?;
+    case.kill(&first).await?;
+    took_effect(case, point, &places).await?;
+
+    case.phase("the second member takes over");
+    let second = case.start_plain("second").await?;
+    case.consumed().await?;
+    case.terminate(&second).await?;
+    let duplicates = second.counters().await?;
+    let duplicates = duplicates.get("tidegate_frontier_outcomes_total{outcome=duplicate}");
+    case.count("held", places.len());
+    case.count("duplicates", duplicates.copied().unwrap_or_default() as i64);
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+/// The process died where it should: the database says so.
+async fn took_effect(case: &Case, point: Point, places: &[Place]) -> Result<()> {
+    let effects = case.schema.effects_at(places).await?;
+    let first = places.iter().map(|place| place.offset).min().unwrap_or_default();
+    let committed = case.committed().await?.get(&case.partition(0)).copied().unwrap_or_default();
+    ensure!(
+        committed <= first,
+        "the fault did not take effect: {committed} was committed above {first}"
+    );
+    match point {
+        Point::AfterEffect => {
+            ensure!(effects == 0, "the fault did not take effect: {effects} effects are committed");
+        }
+        _ => ensure!(effects > 0, "the fault did not take effect: no effect was committed"),
+    }
+    Ok(())
+}

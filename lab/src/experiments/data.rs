@@ -1,0 +1,48 @@
+use tidegate_testkit::{Ledger, LedgerConfig, LedgerRecord};
+
+/// The partitions of most topics.
+pub(super) const PARTITIONS: i32 = 2;
+
+/// A ledger with some of everything, in two parts: what is there before an
+/// experiment begins, and what it is about.
+pub(super) fn ledger(seed: u64, transfers: usize) -> Halves {
+    let mut config = LedgerConfig::new(seed, transfers);
+    config.partitions = PARTITIONS;
+    Halves::of(config.generate())
+}
+
+/// A ledger that holds nothing but transfers, in their order.
+pub(super) fn plain(seed: u64, transfers: usize, accounts: usize) -> Halves {
+    let mut config = LedgerConfig::new(seed, transfers);
+    config.partitions = PARTITIONS;
+    config.accounts = accounts;
+    config.duplicates = 0;
+    config.swaps = 0;
+    config.late = 0;
+    config.conflicts = 0;
+    config.poison = 0;
+    config.refused = 0;
+    Halves::of(config.generate())
+}
+
+/// The records of a topic in two parts.
+pub(super) struct Halves {
+    pub(super) first: Vec<LedgerRecord>,
+    pub(super) second: Vec<LedgerRecord>,
+}
+
+// ===== impl Halves =====
+
+impl Halves {
+    fn of(ledger: Ledger) -> Self {
+        let mut first = ledger.records;
+        let second = first.split_off(first.len() / 2);
+        Self { first, second }
+    }
+
+    /// The first offset of a partition's second half.
+    pub(super) fn middle(&self, partition: i32) -> i64 {
+        let first = self.first.iter().filter(|record| record.partition == partition);
+        i64::try_from(first.count()).expect("a topic of ours is small")
+    }
+}

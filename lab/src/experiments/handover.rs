@@ -1,0 +1,196 @@
+//! A rebalance with work in flight.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{Message, Point, When};
+
+use super::data::{Halves, PARTITIONS, ledger};
+use crate::{
+    case::{Case, until},
+    member::{Barrier, Member},
+    worker::{Arguments, Logged},
+};
+
+/// Held behind its effect, past the drain's deadline, and longer than the new
+/// owner has been there.
+pub(super) async fn before_commit(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    let old = case.arguments("old");
+    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
+    let held = hold_both(case, &old, &records).await?;
+
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    let moved = moved(case, &old, &new).await?;
+    past_the_deadline(case, &old, mark, moved).await?;
+
+    case.phase("the old work goes on");
+    // What it has claimed is not decided: its successor waits.
+    waits_for_it(case, &new).await?;
+    for barrier in held {
+        old.release(barrier).await?;
+    }
+    finish(case, &old, &new, moved, mark).await
+}
+
+/// Held on the way to the database.
+pub(super) async fn commit_sent(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    let proxy = case.database_proxy().await?;
+    let database = case.schema.url_through(proxy.addr())?;
+    let old = Arguments { detached: true, database, ..case.arguments("old") };
+    let old = begin(case, &records, old).await?;
+    // Nothing is committed any more, so each partition gets stuck.
+    let held = proxy.hold_requests(Message::query("COMMIT"));
+    case.produce(&records.second).await?;
+    until("a COMMIT of each partition is held", async || Ok((held.waiting() >= 2).then_some(())))
+        .await?;
+    case.fault("each COMMIT of old is held on its way to the database");
+
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    let moved = moved(case, &old, &new).await?;
+    past_the_deadline(case, &old, mark, moved).await?;
+
+    case.phase("the COMMIT arrives");
+    waits_for_it(case, &new).await?;
+    held.release();
+    case.relief("the COMMITs arrive");
+    let late = until("a late completion is counted", async || {
+        let counters = old.counters().await?;
+        let late = counters.get("tidegate_frontier_late_total").copied().unwrap_or_default();
+        Ok((late > 0.0).then_some(late as i64))
+    });
+    case.count("late completions", late.await?);
+    finish(case, &old, &new, moved, mark).await
+}
+
+/// Held, and let go while it may still finish.
+pub(super) async fn drained(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    let old = begin(case, &records, case.arguments("old")).await?;
+    let held = hold_both(case, &old, &records).await?;
+
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    old.logs(mark, "partitions revoked", |_| true).await?;
+    case.fault("a revoke came while batches were held");
+    for barrier in held {
+        old.release(barrier).await?;
+    }
+    let moved = moved(case, &old, &new).await?;
+    let name = case.partition_name(moved);
+    let drained = old.logs(mark, "a partition is drained", is_of(&name)).await?;
+    case.phase(&format!("drained after {}", drained.text("waited").unwrap_or("?")));
+    finish(case, &old, &new, moved, mark).await
+}
+
+/// One member, which has read the first half.
+async fn begin(case: &Case, records: &Halves, old: Arguments) -> Result<Arc<Member>> {
+    case.create_topic(PARTITIONS).await?;
+    case.phase("one member works");
+    let old = case.start(old).await?;
+    case.works_on(&old, &[0, 1]).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    Ok(old)
+}
+
+/// Holds a batch of each partition behind its effect: which one moves is not
+/// known before.
+async fn hold_both(case: &Case, old: &Member, records: &Halves) -> Result<Vec<Barrier>> {
+    case.phase("a batch of each partition is held behind its effect");
+    let mut held = Vec::new();
+    for partition in 0..PARTITIONS {
+        let when = When::any().partition(partition).from(records.middle(partition));
+        held.push(old.hold(Point::AfterEffect, when).await?);
+    }
+    case.produce(&records.second).await?;
+    for barrier in &held {
+        old.reached(barrier).await?;
+    }
+    case.fault("a batch of each partition is held in old, behind its effect");
+    Ok(held)
+}
+
+/// The partition that goes from the one to the other.
+async fn moved(case: &Case, old: &Member, new: &Member) -> Result<i32> {
+    old.logs(0, "partitions revoked", |event| event.fields.get("lost") == Some(&false.into()))
+        .await?;
+    let assigned = new
+        .logs(0, "partitions assigned", |event| {
+            event.text("partitions").is_some_and(|names| !names.is_empty())
+        })
+        .await?;
+    let names = assigned.text("partitions").unwrap_or_default();
+    let moved = (0..PARTITIONS).find(|it| names == case.partition_name(*it));
+    moved.with_context(|| format!("{} got `{names}`, and not one partition", new.name()))
+}
+
+/// The drain was given up with work in flight: else there was no fault.
+async fn past_the_deadline(case: &Case, old: &Member, mark: usize, moved: i32) -> Result<()> {
+    let name = case.partition_name(moved);
+    let given_up = old.logs(mark, "the drain's deadline has passed", is_of(&name)).await?;
+    let in_flight = given_up.fields.get("in_flight").and_then(serde_json::Value::as_i64);
+    let in_flight = in_flight.unwrap_or_default();
+    ensure!(in_flight > 0, "the fault did not take effect: nothing was in flight");
+    case.count("in flight", in_flight);
+    case.fault(format!("{name} left old with {in_flight} records in flight"));
+    Ok(())
+}
+
+/// The new owner has come to what the old one has not decided.
+async fn waits_for_it(case: &Case, new: &Member) -> Result<()> {
+    let name = new.name();
+    until(&format!("{name} waits for what the old owner has claimed"), async || {
+        Ok((case.schema.waiting(name).await? > 0).then_some(()))
+    })
+    .await
+}
+
+/// The rest is read, both members end in order, and the oracle judges.
+async fn finish(case: &Case, old: &Member, new: &Member, moved: i32, mark: usize) -> Result<()> {
+    case.phase("the rest is read");
+    case.consumed().await?;
+    case.terminate(old).await?;
+    case.terminate(new).await?;
+    no_commit_after_leaving(case, old, moved, mark)?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+/// A live member's commit for a partition that it no longer owns is accepted
+/// by the broker: so none may be sent.
+fn no_commit_after_leaving(case: &Case, old: &Member, moved: i32, mark: usize) -> Result<()> {
+    let name = case.partition_name(moved);
+    let has_it = |text: Option<&str>| {
+        text.is_some_and(|text| text.split([' ', '@']).any(|word| word == name))
+    };
+    let log = old.log();
+    let log = &log[mark..];
+    let left = log.iter().position(|event| {
+        event.message == "partitions given back" && has_it(event.text("partitions"))
+    });
+    let left = left.with_context(|| format!("{name} did not leave {}", old.name()))?;
+    let sent = log[left..]
+        .iter()
+        // It may come back, when the other one ends.
+        .take_while(|event| {
+            event.message != "partitions assigned" || !has_it(event.text("partitions"))
+        })
+        .find(|event| event.message == "a commit is sent" && has_it(event.text("offsets")));
+    if let Some(Logged { at, .. }) = sent {
+        bail!("{} committed {name} at {at}, after it had left", old.name());
+    }
+    Ok(())
+}
+
+fn is_of(name: &str) -> impl Fn(&Logged) -> bool {
+    let name = name.to_owned();
+    move |event| event.text("partition") == Some(&name)
+}

@@ -1,0 +1,86 @@
+//! A group's offsets are set back.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate::kafka::{
+    KafkaConfig,
+    group::{GroupAdmin, GroupError, GroupState, Plan, ResetTo},
+};
+use tidegate_oracle::Rules;
+
+use super::data::{PARTITIONS, ledger};
+use crate::{
+    case::{Case, until},
+    member::Member,
+};
+
+pub(super) async fn same_namespace(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    case.create_topic(PARTITIONS).await?;
+    case.phase("everything is read");
+    let first = case.start_plain("first").await?;
+    case.produce(&records.first).await?;
+    case.produce(&records.second).await?;
+    case.consumed().await?;
+    let before = effects(case).await?;
+
+    case.phase("the offsets are set back");
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    let admin = GroupAdmin::new(&config)?;
+    let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
+    match admin.execute(&plan).await {
+        Err(GroupError::Active { members, .. }) => case.count("refused while active", members),
+        other => bail!("setting the offsets of an active group was answered {other:?}"),
+    }
+    case.terminate(&first).await?;
+    until("the group is empty", async || {
+        let empty = admin.describe().await?.state == GroupState::Empty;
+        Ok(empty.then_some(()))
+    })
+    .await?;
+    // What is saved is what is executed, and what is undone later.
+    let saved = serde_json::to_string(&plan)?;
+    let plan: Plan = serde_json::from_str(&saved).context("reading the saved plan")?;
+    case.set_offsets(async || Ok(admin.execute(&plan).await?)).await?;
+    let set = admin.offsets().await?;
+    ensure!(
+        set.values().all(|it| it.offset == Some(it.low)),
+        "the fault did not take effect: the offsets are {set:?}"
+    );
+    case.fault("the group's offsets are set back to the beginning");
+
+    case.phase("everything is read again");
+    let second = case.start_plain("second").await?;
+    case.consumed().await?;
+    case.terminate(&second).await?;
+    ensure!(effects(case).await? == before, "the effects are not the same as before");
+    let applied = outcomes(&second, "applied").await?;
+    ensure!(applied == 0, "{applied} records were applied again");
+    case.count("duplicates", outcomes(&second, "duplicate").await?);
+    case.count("buried again", outcomes(&second, "buried").await?);
+
+    case.phase("the offsets are restored");
+    let undo = plan.undo();
+    case.set_offsets(async || {
+        // What was planned is what is there now: the end of the second reading.
+        let back = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
+        admin.execute(&back).await?;
+        Ok(admin.execute(&undo).await?)
+    })
+    .await?;
+    case.consumed().await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+/// How many effects there are, and what they sum up to.
+async fn effects(case: &Case) -> Result<(i64, i64)> {
+    let count = case.schema.number("SELECT count(*) FROM entry").await?;
+    let sum = "SELECT coalesce(sum(amount), 0)::bigint FROM entry";
+    Ok((count, case.schema.number(sum).await?))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is a count")]
+async fn outcomes(member: &Member, outcome: &str) -> Result<i64> {
+    let name = format!("tidegate_frontier_outcomes_total{{outcome={outcome}}}");
+    Ok(member.counters().await?.get(&name).copied().unwrap_or_default() as i64)
+}

@@ -1,0 +1,225 @@
+//! A run: the experiments, side by side, and what they add up to.
+
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
+
+use anyhow::{Result, bail, ensure};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tidegate_oracle::{Findings, Verdict};
+use xtask::services::{Missing, Run, is_interrupted};
+
+use crate::{
+    case::{Case, Terms},
+    cli::{Arguments, Ended},
+    crate_tests,
+    evidence::Evidence,
+    experiments::{EXPERIMENTS, Expects, Experiment},
+    progress::Progress,
+    report,
+    services::Services,
+    worker::{Protocol, now},
+};
+
+/// How many experiments run side by side. Most of them wait most of the time.
+const SIDE_BY_SIDE: usize = 4;
+
+/// One experiment, as it is to be run.
+#[derive(Clone, Copy)]
+struct Planned {
+    experiment: &'static Experiment,
+    protocol: Protocol,
+    round: u32,
+    seed: u64,
+    number: usize,
+}
+
+/// What all of them have in common.
+struct Lab {
+    services: Arc<Services>,
+    directory: PathBuf,
+    id: String,
+    keep: bool,
+    progress: Progress,
+}
+
+/// Runs what the command line asks for.
+pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ended> {
+    let planned = plan(&arguments)?;
+    let with_tests =
+        arguments.only.is_empty() || arguments.only.iter().any(|it| it == crate_tests::NAME);
+    let began = now();
+    let id = format!("{began:x}");
+    let directory = match &arguments.report {
+        Some(directory) => directory.clone(),
+        None => arguments.target.join("integration").join(&id),
+    };
+    tokio::fs::create_dir_all(&directory).await?;
+    let services = Run::begin(&arguments.target.join("services"), "integration")?;
+    let started = {
+        let _line = progress.line("services");
+        Services::start(services, arguments.sources.clone()).await
+    };
+    let lab = match started {
+        Ok(services) => Lab {
+            services: Arc::new(services),
+            directory,
+            id,
+            keep: arguments.keep,
+            progress: progress.clone(),
+        },
+        Err(error) if error.is::<Missing>() => {
+            progress.say(format_args!("NOT_RUN  everything: {error}"));
+            return Ok(Ended::NotRun);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut evidence = Vec::new();
+    if with_tests {
+        evidence.push(lab.report(crate_tests::run(&lab.services, &lab.directory, &progress).await));
+    }
+    let running = stream::iter(planned).map(|planned| lab.run(planned));
+    let mut running = running.buffered(SIDE_BY_SIDE);
+    while let Some(ended) = running.next().await {
+        ensure!(!is_interrupted(), "interrupted");
+        evidence.push(ended?);
+    }
+    drop(running);
+    let path = report::write(&lab.directory, &lab.id, &evidence).await?;
+    progress.say(report::table(&evidence));
+    progress.say(format_args!("report: {}", path.display()));
+    if arguments.keep {
+        lab.services.keep()?;
+    }
+    Ok(Ended::of(&evidence))
+}
+
+/// The experiments that are asked for.
+fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
+    let Arguments { only, protocol, quick, seed, rounds, .. } = arguments;
+    for name in only {
+        let known = EXPERIMENTS.iter().any(|it| it.is_called(name)) || name == crate_tests::NAME;
+        if !known {
+            bail!("there is no experiment `{name}`; `--list` names them");
+        }
+    }
+    let mut planned = Vec::new();
+    for round in 0..*rounds {
+        let asked =
+            |it: &&Experiment| only.is_empty() || only.iter().any(|name| it.is_called(name));
+        for (number, experiment) in EXPERIMENTS.iter().enumerate().filter(|(_, it)| asked(it)) {
+            let all = experiment.protocols;
+            let seed = seed.wrapping_add(u64::from(round));
+            let chosen = usize::try_from(seed).unwrap_or_default().wrapping_add(number) % all.len();
+            let is_wanted = |it: &(usize, &Protocol)| match protocol {
+                // Where the protocol makes no difference, one is as good.
+                Some(protocol) => it.1 == protocol || all.len() == 1,
+                None => !quick || it.0 == chosen,
+            };
+            let wanted = all.iter().enumerate().filter(is_wanted);
+            for (_, &protocol) in wanted {
+                let number = planned.len();
+                planned.push(Planned { experiment, protocol, round, seed, number });
+            }
+        }
+    }
+    Ok(planned)
+}
+
+// ===== impl Lab =====
+
+impl Lab {
+    async fn run(&self, planned: Planned) -> Result<Evidence> {
+        let Planned { experiment, protocol, round, seed, number } = planned;
+        let label = format!("{}, {protocol}", experiment.name);
+        let name = experiment.name.replace('/', "-");
+        let id = format!("lab-{}-{name}-{protocol}-{round}", self.id);
+        let mut evidence = Evidence::new(experiment.name, protocol, self.services.versions());
+        evidence.about = experiment.about.to_owned();
+        (evidence.round, evidence.seed) = (round, seed);
+        (evidence.topic, evidence.group) = (id.clone(), id.clone());
+        let terms = Terms {
+            services: Arc::clone(&self.services),
+            protocol,
+            seed,
+            id,
+            schema: format!("lab_{}_{number}", self.id),
+            directory: self.directory.join(evidence.file_stem()),
+            line: self.progress.line(&label),
+        };
+        match Case::begin(terms).await {
+            Ok(case) => self.run_case(experiment, case, &mut evidence).await,
+            Err(error) => {
+                (evidence.verdict, evidence.reasons) =
+                    verdict(experiment.expects, Err(error), None);
+            }
+        }
+        evidence.ended = now();
+        let evidence = self.report(evidence);
+        report::write_one(&self.directory, &evidence).await?;
+        Ok(evidence)
+    }
+
+    async fn run_case(&self, experiment: &Experiment, case: Case, evidence: &mut Evidence) {
+        let ran = AssertUnwindSafe((experiment.run)(&case)).catch_unwind().await;
+        let ran = ran.unwrap_or_else(|_| Err(anyhow::anyhow!("the experiment panicked")));
+        let (collected, members) = case.evidence().await;
+        let removed = if self.keep { Ok(()) } else { case.remove().await };
+        let findings = collected.findings;
+        (evidence.verdict, evidence.reasons) = verdict(experiment.expects, ran, findings.as_ref());
+        if let Err(error) = removed {
+            evidence.reasons.push(format!("what it made could not be removed: {error:#}"));
+        }
+        evidence.steps = collected.steps;
+        evidence.counts = collected.counts;
+        evidence.findings = findings;
+        evidence.committed = collected.committed;
+        evidence.effects = collected.effects;
+        evidence.members = members;
+    }
+
+    fn report(&self, evidence: Evidence) -> Evidence {
+        self.progress.say(report::row(&evidence));
+        evidence
+    }
+}
+
+/// What follows from how it went and what the oracle found.
+fn verdict(
+    expects: Expects,
+    ran: Result<()>,
+    findings: Option<&Findings>,
+) -> (Verdict, Vec<String>) {
+    if let Err(error) = ran {
+        let verdict = if error.is::<Missing>() { Verdict::NotRun } else { Verdict::Fail };
+        return (verdict, vec![format!("{error:#}")]);
+    }
+    let Some(findings) = findings else {
+        return (Verdict::Fail, vec!["the oracle was not asked".to_owned()]);
+    };
+    match expects {
+        Expects::Pass => (findings.verdict, findings.reasons.clone()),
+        Expects::Violations(kinds) => {
+            let missing: Vec<_> = kinds.iter().filter(|it| findings.count(**it) == 0).collect();
+            if findings.verdict == Verdict::Fail && missing.is_empty() {
+                let found = findings.reasons.join(", ");
+                return (Verdict::Pass, vec![format!("the oracle says FAIL: {found}")]);
+            }
+            let said = format!("the oracle says {:?}: {:?}", findings.verdict, findings.reasons);
+            (Verdict::Fail, vec![format!("the fault was not found: {missing:?}; {said}")])
+        }
+    }
+}
+
+// ===== impl Ended =====
+
+impl Ended {
+    fn of(evidence: &[Evidence]) -> Self {
+        let has = |verdict| evidence.iter().any(|it| it.verdict == verdict);
+        if has(Verdict::Fail) {
+            Self::Failed
+        } else if has(Verdict::NotRun) || evidence.is_empty() {
+            Self::NotRun
+        } else {
+            Self::Passed
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use std::{sync::Arc, time::Duration};
+
+use tidegate::prelude::*;
+use tidegate_testkit::Transfer;
+use tokio::time::sleep;
+
+/// A transfer, and the record that it came in.
+#[derive(Debug)]
+pub(super) struct Entry {
+    transfer: Transfer,
+    partition: TopicPartition,
+    offset: i64,
+}
+
+/// Writes an entry for each transfer, as the oracle reads it.
+pub(super) struct Ledger {
+    pub(super) worker: Arc<str>,
+    pub(super) epoch: i64,
+    pub(super) work: Duration,
+}
+
+/// Decodes a record, and keeps its place.
+pub(super) fn decode(record: &Record) -> Result<Entry, serde_json::Error> {
+    let payload = record.payload.as_deref().unwrap_or_default();
+    let transfer = serde_json::from_slice(payload)?;
+    Ok(Entry { transfer, partition: record.partition.clone(), offset: record.offset })
+}
+
+// ===== impl Entry =====
+
+impl Identified for Entry {
+    fn message_id(&self) -> MessageId {
+        self.transfer.message_id()
+    }
+}
+
+impl Sequenced for Entry {
+    fn entity(&self) -> &[u8] {
+        self.transfer.entity()
+    }
+
+    fn revision(&self) -> i64 {
+        self.transfer.revision
+    }
+}
+
+// ===== impl Ledger =====
+
+impl Effect<Entry> for Ledger {
+    type Error = DbErr;
+
+    async fn apply(&self, txn: &Txn, entry: &Entry) -> Result<(), DbErr> {
+        let Entry { transfer, partition, offset } = entry;
+        let sql = "INSERT INTO entry
+            (id, account, revision, amount, topic, part, record_offset, worker, epoch)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let id = i64::try_from(transfer.id).map_err(|error| DbErr::Custom(error.to_string()))?;
+        let values = [
+            id.into(),
+            transfer.account.as_str().into(),
+            transfer.revision.into(),
+            transfer.amount.into(),
+            (*partition.topic).into(),
+            partition.partition.into(),
+            (*offset).into(),
+            (*self.worker).into(),
+            self.epoch.into(),
+        ];
+        let backend = txn.get_database_backend();
+        txn.execute_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
+        if !self.work.is_zero() {
+            sleep(self.work).await;
+        }
+        Ok(())
+    }
+}
