@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use sea_orm::{ConnectionTrait as _, DbErr};
+use sea_orm::ConnectionTrait as _;
 use tidegate_core::Class;
 use tidegate_sql::{Database, DatabaseOptions, EffectError, NotDurable, OpenError, schema};
 
@@ -208,8 +208,8 @@ impl io::Write for Log {
 }
 
 #[tokio::test]
-async fn logs_show_no_password_at_any_level() -> Result<(), DbErr> {
-    let Some(test) = TestDatabase::postgres().await else { return Ok(()) };
+async fn logs_show_no_password_at_any_level() {
+    let Some(test) = TestDatabase::postgres().await else { return };
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -221,11 +221,10 @@ async fn logs_show_no_password_at_any_level() -> Result<(), DbErr> {
     assert!(url.contains(SECRET));
     let guard = tracing::subscriber::set_default(subscriber);
     let database = Database::open(&*url).await.unwrap();
-    database.begin().await?.commit().await?;
+    database.begin().await.unwrap().commit().await.unwrap();
     assert!(!format!("{database:?}").contains(SECRET));
     drop(guard);
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.contains("connect"), "something is logged");
     assert!(!log.contains(SECRET));
-    Ok(())
 }
