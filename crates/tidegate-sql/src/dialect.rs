@@ -68,6 +68,15 @@ pub(crate) trait Statements: Send + Sync {
 // ===== impl Dialect =====
 
 impl Dialect {
+    #[cfg(feature = "migration")]
+    pub(crate) fn of(backend: DbBackend) -> Option<Self> {
+        match backend {
+            DbBackend::Postgres => Some(Self::Postgres),
+            DbBackend::Sqlite => Some(Self::Sqlite),
+            _ => None,
+        }
+    }
+
     pub(crate) fn backend(self) -> DbBackend {
         match self {
             Self::Postgres => DbBackend::Postgres,

@@ -9,6 +9,8 @@ mod guard;
 mod headers;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "migration")]
+pub mod migration;
 mod request;
 pub mod schema;
 mod service;

@@ -131,7 +131,7 @@ fn taken(owner: (i32, &str), claimed: (i32, &str)) -> GuardError {
 
 #[track_caller]
 fn assert_taken(result: Result<Outcomes, Error>, owner: (i32, &str), claimed: (i32, &str)) {
-    let error = result.unwrap_err();
+    let error = result.expect_err("the partition is taken");
     assert_eq!(error.class(), Class::Transient);
     assert_eq!(error.downcast_ref(), Some(&taken(owner, claimed)));
 }
