@@ -91,11 +91,6 @@ impl Dialect {
         }
     }
 
-    /// Whether SeaORM may ask for the rows that a statement wrote.
-    pub(crate) fn returning(self) -> bool {
-        true
-    }
-
     /// Creates the tables.
     pub(crate) fn schema(self) -> &'static str {
         match self {
