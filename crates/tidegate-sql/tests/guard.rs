@@ -18,9 +18,10 @@ use tokio::{
     time::{Duration, Instant, timeout},
 };
 use tokio_test::task;
-use tower::{Layer as _, Service as _, ServiceExt as _};
+use tower::{Layer as _, Service as _, ServiceExt};
+use tower_test::mock;
 
-use crate::common::TestDatabase;
+use crate::common::{TestDatabase, strict::Strict};
 
 async fn apply(txn: &Txn, member: &String) -> Result<(), DbErr> {
     let sql = format!("INSERT INTO ledger (account, revision, amount) VALUES ('{member}', 1, 1)");
@@ -409,4 +410,41 @@ async fn a_row_that_is_gone_is_claimed_again() {
         member.claim().await;
         assert!(member.write().await.is_ok());
     }
+}
+
+// ===== what it owes to Tower =====
+
+#[tokio::test]
+async fn the_readied_inner_service_is_the_one_called() {
+    let test = Arc::new(TestDatabase::sqlite().await);
+    let member = Member::new(&test, 1, "a");
+    let lease = member.owner.lease().clone();
+    let guard = EpochGuardLayer::new(test.database.clone(), "group", lease);
+    let mut guard = guard.layer(Strict::new(effect_fn(apply)));
+    for _ in 0..2 {
+        let mut ready = task::spawn(ServiceExt::<Request>::ready(&mut guard));
+        while ready.poll().is_pending() {
+            member.prove();
+            yield_now().await;
+        }
+        drop(ready);
+        let owner = test.database.begin().await.unwrap();
+        let _ = guard.call(member.request(owner.txn())).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn readiness_is_that_of_the_inner_service_too() {
+    let test = Arc::new(TestDatabase::sqlite().await);
+    let member = Member::new(&test, 1, "a");
+    // A lease that is not active has nothing to claim.
+    member.owner.drain();
+    let lease = member.owner.lease().clone();
+    let layer = EpochGuardLayer::new(test.database.clone(), "group", lease);
+    let (mut guard, mut handle) = mock::spawn_layer::<Request, Outcomes, _>(layer);
+    handle.allow(0);
+    assert!(guard.poll_ready::<Request>().is_pending());
+    handle.allow(1);
+    assert!(guard.is_woken());
+    assert!(guard.poll_ready::<Request>().is_ready());
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 pub mod proxy;
+pub mod strict;
 
 use std::{
     env, process,
