@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_core::{
-    Batch, Class, Condition, Culprit, Delivery, Error, Fingerprint, Lease, Outcomes, Sequenced,
+    Batch, Class, Condition, Culprit, Delivery, Error, Lease, Outcomes, Sequenced,
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, Txn,
@@ -31,12 +31,9 @@ type Request<T> = InTransaction<Batch<Delivery<T>>>;
 
 impl<'a, T: Sequenced> Work<'a, T> {
     pub(crate) fn new(sequencer: &'a Sequencer<T>, request: Request<T>) -> Self {
-        let mark = |(index, record)| Mark {
-            id: request.message_id(index, record),
-            fingerprint: Fingerprint::of_record(record),
-        };
         let records = request.request.iter().map(|delivery| &delivery.record);
-        let marks = records.enumerate().map(mark).collect();
+        let marks = records.enumerate().map(|(index, record)| request.mark(index, record));
+        let marks = marks.collect();
         let InTransaction { txn, request: batch, .. } = request;
         Self { sequencer, txn, batch, marks }
     }
@@ -124,7 +121,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
             entities::settle(&self.txn, &settled).await.map_err(failed)?;
         }
         let mut released = released;
-        let mut ids = Vec::with_capacity(plan.passed.len());
+        let mut marks = Vec::with_capacity(plan.passed.len());
         let mut deliveries = Vec::with_capacity(plan.passed.len());
         for passed in &plan.passed {
             let (delivery, mark) = match passed {
@@ -136,11 +133,11 @@ impl<'a, T: Sequenced> Work<'a, T> {
                     (delivery.into(), mark)
                 }
             };
-            ids.push(mark.id);
+            marks.push(mark);
             deliveries.push(delivery);
         }
         let batch = Batch::new(deliveries);
-        Ok(batch.map(|batch| InTransaction::new(self.txn.clone(), batch).with_ids(ids.into())))
+        Ok(batch.map(|batch| InTransaction::new(self.txn.clone(), batch).with_marks(marks.into())))
     }
 
     /// Takes parked deltas out, and decodes those that are to pass.

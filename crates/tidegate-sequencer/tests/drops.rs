@@ -154,7 +154,7 @@ async fn a_dropped_batch_is_all_or_none() {
         let mut drops = 0;
         let mut first = 0;
         // Nine batches close every gap.
-        while drops < 300 || first % (9 * BATCH) != 0 {
+        while drops < 300 || first % (9 * BATCH) > 0 {
             for polls in 0.. {
                 let call = stack.clone().oneshot(batch(&lease, first));
                 // In a task of its own, as a lane runs it; the drop comes between
@@ -187,14 +187,14 @@ async fn an_ended_batch_is_all_or_none() {
         let mut first = 0;
         let mut ended = 0;
         let mut patience = 0_u32;
-        while ended < 200 || first % (9 * BATCH) != 0 {
+        while ended < 200 || first % (9 * BATCH) > 0 {
             let task = tokio::spawn(stack.clone().oneshot(batch(&lease, first)));
             patience = (patience + 7) % 61;
             for _ in 0..patience {
                 yield_now().await;
             }
             // Many are ended early, and each third runs to its end.
-            if ended < 200 && patience % 3 != 0 {
+            if ended < 200 && !patience.is_multiple_of(3) {
                 task.abort();
             }
             match task.await {

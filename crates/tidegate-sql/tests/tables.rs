@@ -91,8 +91,7 @@ async fn a_batch_may_be_large() {
             .collect();
         let markers: Vec<_> = (0..5_000_u32)
             .map(|n| Marker {
-                id: MessageId::from(u128::from(n)),
-                fingerprint: Fingerprint::of(b""),
+                mark: Mark { id: MessageId::from(u128::from(n)), ..mark(0) },
                 offset: n.into(),
             })
             .collect();
@@ -115,7 +114,7 @@ async fn a_batch_may_be_large() {
 async fn an_unknown_partition_claims_nothing() {
     for test in TestDatabase::each().await {
         let partition = TopicPartition::new("topic", 7);
-        let marker = Marker { id: mark(1).id, fingerprint: mark(1).fingerprint, offset: 3 };
+        let marker = Marker { mark: mark(1), offset: 3 };
         let claim = async || {
             commit(&test, async |txn| markers::claim(txn, &partition, &[&marker]).await).await
         };
@@ -128,7 +127,7 @@ async fn an_unknown_partition_claims_nothing() {
         assert_eq!(claimed.pruned, Pruned { low: 3, floor: 3 });
         assert_eq!(claimed.before, []);
         let again = claim().await.expect("it is known");
-        assert_eq!(again.before, [(marker.id, marker.fingerprint)]);
+        assert_eq!(again.before, [marker.mark]);
     }
 }
 

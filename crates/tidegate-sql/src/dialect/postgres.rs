@@ -116,8 +116,8 @@ impl Statements for Postgres {
                 ns.into(),
                 (&*partition.topic).into(),
                 partition.partition.into(),
-                bytes(markers.iter().map(|it| it.id.to_bytes())),
-                bytes(markers.iter().map(|it| it.fingerprint.to_bytes())),
+                bytes(markers.iter().map(|it| it.mark.id.to_bytes())),
+                bytes(markers.iter().map(|it| it.mark.fingerprint.to_bytes())),
                 longs(markers.iter().map(|it| it.offset)),
             ],
         )
