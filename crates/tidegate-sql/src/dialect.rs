@@ -34,9 +34,9 @@ pub(crate) trait Statements: Send + Sync {
     /// it. The markers are sorted by id, since all who claim lock in this order.
     ///
     /// Answers with `low`, `floor`, `topic_id`, and `id`, `fp` of a message that
-    /// was claimed before; one row for each of those, or one with nulls. An `fp`
-    /// that is null takes [`seen`](Self::seen) to read. No row: the partition is
-    /// not there.
+    /// was not claimed; one row for each of those, or one with nulls. If `fp` is
+    /// null, it takes [`seen`](Self::seen) to tell whether it was claimed before.
+    /// No row: the partition is not there.
     fn claim(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement;
 
     /// Reads the fingerprints of messages: `id`, `fp`.
