@@ -246,7 +246,8 @@ impl Call {
                         "cannot go on with what a batch set free",
                     );
                     failures += 1;
-                    if failures == FAILURES {
+                    let is_down = self.lease.condition() == Condition::DatabaseDown;
+                    if failures == FAILURES || is_down {
                         return;
                     }
                 }

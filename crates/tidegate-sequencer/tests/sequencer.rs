@@ -370,6 +370,33 @@ impl tidegate_sql::EffectBatch<Transfer> for Counting {
     }
 }
 
+// I13: unsorted, overlapping batches deadlock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_of_the_same_entities_do_not_deadlock() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    let (_owner, lease) = common::lease();
+    let newest = sequencer().last_write_wins();
+    for round in 0..10 {
+        let mut tasks = Vec::new();
+        for worker in 0..4_i64 {
+            // The same entities, each worker in an order of its own.
+            let transfers = (0..40).map(|n| {
+                let account = (n * 7 + worker * 13) % 40;
+                transfer(&format!("account {account}"), round * 4 + worker)
+            });
+            let offset = (round * 4 + worker) * 100;
+            let each = transfers.zip(offset..).map(|(it, offset)| delivery(&lease, offset, it));
+            let batch = Batch::new(each.collect()).unwrap();
+            let stack = stack_of(&test, &newest, effect_batch_fn(apply_all));
+            tasks.push(tokio::spawn(stack.oneshot(batch)));
+        }
+        for task in tasks {
+            let outcomes = task.await.unwrap().expect("nobody is the victim of a deadlock");
+            assert!(outcomes.iter().all(|it| matches!(it, Applied | Stale)));
+        }
+    }
+}
+
 // ===== blame =====
 
 fn poisoned(account: &str, revision: i64) -> Transfer {
