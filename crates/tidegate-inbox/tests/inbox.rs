@@ -27,7 +27,7 @@ use tokio::{
 };
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-use crate::common::{REFUSED, TestDatabase, ledger, proxy::Proxy};
+use crate::common::{REFUSED, TestDatabase, ledger};
 
 #[derive(Clone, Debug)]
 struct Transfer {
@@ -341,9 +341,7 @@ async fn overlapping_batches_do_not_deadlock() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_found_again() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
-    let proxy = Proxy::before(&server).await;
-    let test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let stack = stack(&test);
 

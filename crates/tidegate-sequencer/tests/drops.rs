@@ -3,7 +3,7 @@
 #[path = "../../tidegate-sql/tests/common/mod.rs"]
 mod common;
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sea_orm::{
     ActiveValue::Set, ConnectionTrait as _, EntityTrait as _, Statement, TransactionSession as _,
@@ -18,7 +18,7 @@ use tidegate_sql::{DbErr, EffectService, Txn, effect_fn};
 use tokio::{task::yield_now, time::timeout};
 use tower::{Layer as _, ServiceExt as _};
 
-use crate::common::{TestDatabase, ledger};
+use crate::common::{TestDatabase, ledger, poll_at_most};
 
 const BATCH: i64 = 5;
 
@@ -93,20 +93,6 @@ fn batch(lease: &Lease, first: i64) -> Batch<Delivery<Transfer>> {
         Arc::new(Delivery::new(lease.clone(), record).with_value(transfer))
     };
     Batch::new((first..first + BATCH).map(delivery).collect()).expect("it is not empty")
-}
-
-/// Polls a future at most `polls` times, then drops it.
-async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
 }
 
 /// No transaction is open, and nobody holds a lock.

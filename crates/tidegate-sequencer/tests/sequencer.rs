@@ -2,6 +2,7 @@
 
 #[path = "../../tidegate-sql/tests/common/mod.rs"]
 mod common;
+mod transfer;
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use sea_orm::{ActiveValue::Set, EntityTrait as _};
 use tidegate_core::{
     Batch, BoxError, Class, Condition, Delivery, Error, Header, Identified, Lease, MessageId,
     Outcome::{self, Applied, Duplicate, Parked as Early, Stale},
-    Outcomes, Record, Sequenced,
+    Outcomes, Record,
 };
 use tidegate_inbox::{Inbox, InboxLayer, InboxService};
 use tidegate_sequencer::{
@@ -21,45 +22,10 @@ use tidegate_sql::{
 };
 use tower::{Layer as _, Service, ServiceExt as _};
 
-use crate::common::{REFUSED, TestDatabase, lease_on, ledger, proxy::Proxy};
-
-#[derive(Clone, Debug, PartialEq)]
-struct Transfer {
-    id: u128,
-    account: String,
-    revision: i64,
-    amount: i64,
-}
-
-impl Identified for Transfer {
-    fn message_id(&self) -> MessageId {
-        self.id.into()
-    }
-}
-
-impl Sequenced for Transfer {
-    fn entity(&self) -> &[u8] {
-        self.account.as_bytes()
-    }
-
-    fn revision(&self) -> i64 {
-        self.revision
-    }
-}
-
-/// A transfer is its numbers and name, one after the other.
-fn encode(Transfer { id, account, revision, amount }: &Transfer) -> String {
-    format!("{id} {account} {revision} {amount}")
-}
-
-fn decode(record: &Record) -> Result<Transfer, BoxError> {
-    let text = str::from_utf8(record.payload.as_deref().unwrap_or_default())?;
-    let [id, account, revision, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
-        return Err("a transfer has four parts".into());
-    };
-    let (id, revision, amount) = (id.parse()?, revision.parse()?, amount.parse()?);
-    Ok(Transfer { id, account: account.to_owned(), revision, amount })
-}
+use crate::{
+    common::{REFUSED, TestDatabase, lease_on, ledger},
+    transfer::{Transfer, decode, encode},
+};
 
 async fn apply(txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
     let row = ledger::ActiveModel {
@@ -629,12 +595,7 @@ async fn what_has_waited_too_long_goes_to_the_dead_letters_whole() {
 
 #[tokio::test]
 async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
-    let proxy = Proxy::before(&server).await;
-    let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
-    // One connection, so that its statements are prepared once.
-    test.options.max_connections = 1;
-    test.database = tidegate_sql::Database::open(test.options.clone()).await.unwrap();
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let in_one = async |txn: &Txn, transfers: &[&Transfer]| -> Result<(), DbErr> {
         let row = |it: &&Transfer| ledger::ActiveModel {
@@ -668,11 +629,7 @@ async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
 
 #[tokio::test]
 async fn everything_that_was_seen_before_costs_no_commit() {
-    let Ok(server) = std::env::var("TIDEGATE_TEST_POSTGRES") else { return };
-    let proxy = Proxy::before(&server).await;
-    let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
-    test.options.max_connections = 1;
-    test.database = tidegate_sql::Database::open(test.options.clone()).await.unwrap();
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let stack = stack(&test);
     let same = || batch(&lease, &[("a", 1), ("a", 2)]);

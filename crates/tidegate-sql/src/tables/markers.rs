@@ -277,8 +277,6 @@ fn of_partition<const N: usize>(
     sql: &str,
     more: [Value; N],
 ) -> Statement {
-    let TopicPartition { topic, partition } = partition;
-    let place = [txn.namespace().number().into(), (**topic).into(), (*partition).into()];
-    let values: Vec<_> = place.into_iter().chain(more).collect();
-    Statement::from_sql_and_values(txn.get_database_backend(), sql, values)
+    let ns = txn.namespace().number().into();
+    super::of_partition(txn.get_database_backend(), ns, partition, sql, more)
 }

@@ -12,13 +12,13 @@ use tower::Service;
 /// A clone starts out unready. A layer that clones its inner service inside
 /// `call`, and calls the clone, fails over this.
 #[derive(Debug)]
-pub struct Strict<S> {
+pub(crate) struct Strict<S> {
     inner: S,
     readied: bool,
 }
 
 impl<S> Strict<S> {
-    pub fn new(inner: S) -> Self {
+    pub(crate) fn new(inner: S) -> Self {
         Self { inner, readied: false }
     }
 }
