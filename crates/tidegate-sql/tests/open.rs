@@ -217,14 +217,18 @@ async fn logs_show_no_password_at_any_level() {
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
         .with_writer(move || writer.clone())
         .finish();
-    let url = test.url().replacen("postgres@", "postgres:hunter2@", 1);
-    assert!(url.contains(SECRET));
+    let (user, host) = test.url().split_once('@').expect("a user logs in");
+    let (user, secret) = match user.rsplit_once(':') {
+        Some((user, secret)) if !secret.starts_with("//") => (user, secret),
+        _ => (user, SECRET),
+    };
+    let url = format!("{user}:{secret}@{host}");
     let guard = tracing::subscriber::set_default(subscriber);
     let database = Database::open(&*url).await.unwrap();
     database.begin().await.unwrap().commit().await.unwrap();
-    assert!(!format!("{database:?}").contains(SECRET));
+    assert!(!format!("{database:?}").contains(secret));
     drop(guard);
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.contains("connect"), "something is logged");
-    assert!(!log.contains(SECRET));
+    assert!(!log.contains(secret));
 }
