@@ -3,6 +3,7 @@
 mod support;
 
 use std::{
+    collections::BTreeMap,
     env,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -109,11 +110,16 @@ impl Real {
         Member::start_on(&self.name, config, journal, takes(1))
     }
 
-    /// Waits until the group has committed to the ends.
+    /// Waits until the group has committed to the ends, never backwards.
     async fn consumed(&self, admin: &GroupAdmin, partitions: usize) {
         let consumed = async {
+            let mut before = BTreeMap::new();
             loop {
                 let offsets = admin.offsets().await.expect("the cluster answers");
+                for (partition, it) in &offsets {
+                    let last = before.insert(partition.clone(), it.offset).flatten();
+                    assert!(last <= it.offset, "{partition:?}: {last:?}, then {:?}", it.offset);
+                }
                 let at_end = offsets.values().filter(|it| it.offset == Some(it.high));
                 if at_end.count() == partitions {
                     return;
@@ -125,6 +131,7 @@ impl Real {
     }
 }
 
+// C6, C8, D13: eager and cooperative, in the group's own calls for each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_joins_takes_over_where_the_other_one_stopped() {
     for protocol in 0..3 {
