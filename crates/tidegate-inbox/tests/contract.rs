@@ -4,9 +4,10 @@
 mod common;
 
 use tidegate_core::{
-    Batch, Class, Delivery, Error, Identified, LeaseOwner, MessageId, Outcome, Outcomes, Record,
+    Batch, Class, Delivery, Error, Identified, Lease, LeaseOwner, MessageId, Outcome, Outcomes,
+    Record, TopicId,
 };
-use tidegate_inbox::{Inbox, InboxLayer, InboxService};
+use tidegate_inbox::{Inbox, InboxLayer, InboxService, Retention};
 use tidegate_sql::{DbErr, InTransaction, Txn, effect_fn};
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -90,4 +91,14 @@ fn the_future_is_send_and_static() {
     {
     }
     check(|_: InboxService<mock::Mock<InTxn, Outcomes>>| ());
+}
+
+#[test]
+fn pruning_can_run_in_a_task_of_its_own() {
+    fn is_send<F: Send>(_: F) {}
+    let check = |inbox: &Inbox, lease: &Lease| {
+        is_send(inbox.prune(lease, &Retention::default()));
+        is_send(inbox.accept_topic(lease.partition(), TopicId::new("id")));
+    };
+    let _ = check;
 }

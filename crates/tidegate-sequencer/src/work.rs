@@ -1,9 +1,9 @@
 //! What one call does in its transaction.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use tidegate_core::{
-    Batch, Class, Condition, Culprit, Delivery, Error, Lease, Outcomes, Sequenced,
+    Batch, Class, Condition, Culprit, Delivery, Error, Lease, Outcome, Outcomes, Sequenced,
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, Txn,
@@ -114,13 +114,12 @@ impl<'a, T: Sequenced> Work<'a, T> {
         deltas: &Deltas<'_>,
         plan: &Plan<'_>,
     ) -> Result<Option<Request<T>>, Error> {
-        let released = self.take(plan).await?;
+        let mut released = self.take(plan).await?;
         self.park(deltas, plan).await?;
         if !plan.settled.is_empty() {
             let settled: Vec<_> = plan.settled.iter().map(|(name, it)| (*name, it)).collect();
             entities::settle(&self.txn, &settled).await.map_err(failed)?;
         }
-        let mut released = released;
         let mut marks = Vec::with_capacity(plan.passed.len());
         let mut deliveries = Vec::with_capacity(plan.passed.len());
         for passed in &plan.passed {
@@ -191,7 +190,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
     /// without it. Blamed as it stands, an innocent delivery would be taken for
     /// poison.
     pub(crate) fn judge(&self, error: Error, plan: &Plan<'_>) -> Error {
-        let is_own = |delivery: &std::sync::Arc<Delivery<T>>| {
+        let is_own = |delivery: &Arc<Delivery<T>>| {
             error.culprit().is_some_and(|culprit| culprit.is(&delivery.record))
         };
         if error.class() != Class::Poison || plan.released == 0 || self.batch.iter().any(is_own) {
@@ -220,7 +219,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
         self.sequencer.suspects().convict(self.ns(), entity, guilty);
     }
 
-    pub(crate) fn finish(&self, plan: &Plan<'_>, applied: &[tidegate_core::Outcome]) -> Outcomes {
+    pub(crate) fn finish(&self, plan: &Plan<'_>, applied: &[Outcome]) -> Outcomes {
         for entity in &plan.exhausted {
             self.sequencer.suspects().clear(self.ns(), entity);
         }

@@ -4,10 +4,11 @@
 mod common;
 
 use tidegate_core::{
-    Batch, BoxError, Class, Delivery, Error, LeaseOwner, Outcome, Outcomes, Record, Sequenced,
+    Batch, BoxError, Class, Delivery, Error, Lease, LeaseOwner, Outcome, Outcomes, Record,
+    Sequenced,
 };
-use tidegate_sequencer::{Sequencer, SequencerLayer, SequencerService};
-use tidegate_sql::{DbErr, InTransaction, Txn, effect_fn};
+use tidegate_sequencer::{Parked, Sequencer, SequencerLayer, SequencerService};
+use tidegate_sql::{Database, DbErr, InTransaction, Txn, effect_fn};
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_test::mock;
@@ -100,4 +101,16 @@ fn the_future_is_send_and_static() {
     {
     }
     check(|_: SequencerService<mock::Mock<InTxn, Outcomes>, Revision>| ());
+}
+
+#[test]
+fn upkeep_can_run_in_a_task_of_its_own() {
+    fn is_send<F: Send>(_: F) {}
+    let check = |sequencer: Sequencer<Revision>, database: &Database, lease: &Lease| {
+        let nothing = async |_: &Txn, _: &Revision| -> Result<(), DbErr> { Ok(()) };
+        is_send(sequencer.sweep(database, lease, effect_fn(nothing)));
+        is_send(sequencer.give_up_aged(database));
+        is_send(Parked::new(database.clone()).skip_to(b"a", 1));
+    };
+    let _ = check;
 }

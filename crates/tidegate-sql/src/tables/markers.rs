@@ -162,7 +162,7 @@ async fn read(txn: &Txn, partition: &TopicPartition, lock: &str) -> Result<Optio
 
 /// Makes a partition known, which is read from `start` on.
 ///
-/// If somebody else does so at the same time, this waits for him and changes
+/// If somebody else does so at the same time, this waits, and changes
 /// nothing.
 ///
 /// # Errors
