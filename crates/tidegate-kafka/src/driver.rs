@@ -6,7 +6,39 @@
 //! ```
 //!
 //! What decides is in values that know no client: [`membership`], [`start`],
-//! [`lookup`], [`pause`], [`stall`].
+//! [`lookup`], [`pause`], [`shown`], [`stall`].
+//!
+//! The rules it keeps, and what fails if one is broken. A name alone is a test
+//! of this crate; `lab` names an experiment of `cargo xtask integration`.
+//!
+//! | rule | held by |
+//! | --- | --- |
+//! | 1. One thread makes every call; rebalances are queued, and answered one at a time | `members_that_come_and_go_do_each_record_once` |
+//! | 2. Own commits, one in flight, of the newest frontiers, each result read | `a_commit_that_fails_is_sent_again` |
+//! | 3. A result of an earlier membership changes nothing | `a_member_that_is_fenced_loses_its_partitions_and_comes_back` |
+//! | 4. Unknown or fenced: all is lost at once | `a_commit_proves_or_loses_the_membership_or_neither` |
+//! | 5. A generation or epoch that is behind is no loss | the same; lab `commit-refused` |
+//! | 6. A commit each third of a session is the proof; without one, work is suspended | `proofs_are_sent_three_times_a_session`, `a_proof_counts_for_a_session_from_when_it_was_sent` |
+//! | 7. A rejoin excuses silence, unless the process stood still | `a_rejoin_excuses_silence_unless_the_process_stood_still` |
+//! | 8. Workers look at the lease by the clock before each record | the tests of `tidegate-fence`; lab `zombie` |
+//! | 9. What is finished and unconfirmed is bounded | `no_more_is_finished_than_may_be_unconfirmed` |
+//! | 10. A drain has a deadline, then a last commit, then the answer | `a_handler_that_never_ends_gives_its_partition_away_by_the_deadline`, `a_revoke_ends_by_its_deadline_though_no_commit_is_accepted` |
+//! | 11. A shutdown drains and commits before the queue is closed | `a_shutdown_commits_the_contiguous_prefix_of_what_finished` |
+//! | 12. No commit without a coordinator; the close has a deadline | `a_shutdown_ends_in_time_while_the_broker_is_away` |
+//! | 13. Retained partitions are sought before a rebalance is answered: end-of-partition events in a batch make the client skip | `the_frontier_reaches_the_end_behind_transactions`; lab `client-traps` |
+//! | 14. A partition that stands still is probed, then the client is replaced | `two_probes_without_an_answer_ask_for_another_client` |
+//! | 15. A loss that a commit reported has to be announced within a session | `a_loss_that_does_not_come_is_noticed_after_a_session` |
+//! | 16. An identity that was taken ends the source with the error | `a_member_whose_identity_was_taken_ends_with_the_error` |
+//! | 17. The main queue is emptied each turn; an error is shown once in 10 s | `an_error_that_repeats_is_shown_once_in_ten_seconds` |
+//! | 18. What no member has is seen from outside only | `offsets_are_set_only_while_the_group_is_stopped` (the group's lag and members) |
+//! | Start 1. All questions go out at once; answers of other numbers are dropped | `all_questions_go_out_at_once_and_are_needed`, `answers_with_other_numbers_are_not_taken` |
+//! | Start 2. A question has no time limit of its own: the client would abort | lab `client-traps` |
+//! | Start 3. Without a commit the policy chooses, and the choice is committed first | `a_partition_starts_where_the_policy_says` |
+//! | Start 4. An offset outside the log, or a topic made anew, is refused | `a_committed_offset_outside_the_log_stops_the_partition_and_no_other`, `a_topic_made_anew_is_refused` |
+//! | Start 5. The topic's id is looked at again and again | lab `client-traps` |
+//! | Start 6. A late answer is no proof of membership | `a_proof_counts_for_a_session_from_when_it_was_sent` |
+//! | Start 7. What is not known in time starts later, and holds nobody up | `a_position_that_is_not_known_in_time_is_resolved_later` |
+//! | Start 8. A close does not wait for open questions | `a_shutdown_ends_in_time_while_positions_are_looked_up` |
 
 mod checks;
 mod commits;
@@ -19,6 +51,7 @@ mod partitions;
 mod pause;
 mod publish;
 mod rebalance;
+mod shown;
 mod stall;
 mod start;
 mod turn;
@@ -46,6 +79,7 @@ use self::{
     membership::Membership,
     partition::{Partition, Stage},
     rebalance::{Assigning, Draining},
+    shown::Shown,
 };
 pub use self::{feed::ReadError, start::PositionError};
 use crate::{
@@ -202,8 +236,7 @@ struct Client<'c> {
     suspended: bool,
     phase: Phase,
     rebuild: Option<String>,
-    /// Errors of the client, and when each was last shown.
-    shown: HashMap<String, Instant>,
+    shown: Shown,
     /// When the status was last published.
     published: Instant,
     questions: u64,
@@ -242,7 +275,7 @@ impl<'c> Client<'c> {
             suspended: false,
             phase: Phase::Serving,
             rebuild: None,
-            shown: HashMap::new(),
+            shown: Shown::default(),
             published: now,
             questions: 0,
             buffer: vec![std::ptr::null_mut(); feed::BATCH],
@@ -256,18 +289,6 @@ impl<'c> Client<'c> {
             && self.draining.is_none()
             && self.assigning.is_none()
             && !self.suspended
-    }
-
-    fn show_error(&mut self, error: String, now: Instant) {
-        const AGAIN: Duration = Duration::from_secs(10);
-        let shown = self.shown.get(&error);
-        if shown.is_none_or(|at| now.saturating_duration_since(*at) > AGAIN) {
-            tracing::warn!(error, "the client reports an error");
-            if self.shown.len() > 100 {
-                self.shown.clear();
-            }
-            self.shown.insert(error, now);
-        }
     }
 }
 

@@ -12,10 +12,7 @@ use std::{
 };
 
 use tidegate_core::{Class, Error};
-use tidegate_kafka::{
-    OnFailure, Panicked, PartitionState, PositionError, ServeError, StartPosition,
-};
-use tidegate_testkit::{ApiKey, ErrorCode};
+use tidegate_kafka::{OnFailure, Panicked, PartitionState, ServeError};
 use tokio::{
     sync::{
         Notify,
@@ -194,24 +191,6 @@ async fn a_partition_that_was_given_away_by_the_deadline_goes_on_when_it_comes_b
     let below = journal.times().into_iter().filter(|(seen, _)| seen.offset < 3);
     assert!(below.into_iter().all(|(_, times)| times == 1));
     journal.assert_no_overlap();
-}
-
-// C16: the broker takes no commits while a drain waits for its last one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_revoke_ends_by_its_deadline_though_no_commit_is_accepted() {
-    let broker = broker(2, 50);
-    let journal = Journal::default();
-    let config = || config(&broker).drain_deadline(Duration::from_millis(500));
-    let first = Member::start(config(), &journal, takes(0));
-    until("all is done", || journal.count() == 100).await;
-    broker.fail_requests(ApiKey::OFFSET_COMMIT, &[ErrorCode::CoordinatorLoadInProgress; 10_000]);
-    let second = Member::start(config(), &journal, takes(0));
-    until("one partition moves", || second.status.partitions().len() == 1).await;
-    broker.clear_failures(ApiKey::OFFSET_COMMIT);
-    consumed(&broker).await;
-    first.end().await.unwrap();
-    second.end().await.unwrap();
-    journal.assert_nothing_missing(&broker);
 }
 
 // D14, D16: the client's limit is for its own thread, which handlers do not block.
@@ -437,39 +416,6 @@ async fn a_partition_that_is_full_blocks_itself_alone() {
     journal.assert_exact(&broker);
 }
 
-// The member is fenced; the group goes on, and nothing is committed for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_fenced_loses_its_partitions_and_comes_back() {
-    let broker = broker(4, 400);
-    let journal = Journal::default();
-    let member = Member::start(config(&broker), &journal, takes(1));
-    until("it works", || journal.count() > 200).await;
-    broker.fail_requests(ApiKey::CONSUMER_GROUP_HEARTBEAT, &[ErrorCode::FencedMemberEpoch]);
-    consumed(&broker).await;
-    member.end().await.unwrap();
-    journal.assert_nothing_missing(&broker);
-}
-
-// C13, C15, C18: a commit that fails is seen, and sent again with what is newest.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_fails_is_sent_again() {
-    let broker = broker(2, 300);
-    let journal = Journal::default();
-    let errors = [
-        ErrorCode::StaleMemberEpoch,
-        ErrorCode::StaleMemberEpoch,
-        ErrorCode::StaleMemberEpoch,
-        ErrorCode::CoordinatorLoadInProgress,
-        ErrorCode::RequestTimedOut,
-        ErrorCode::RebalanceInProgress,
-    ];
-    broker.fail_requests(ApiKey::OFFSET_COMMIT, &errors);
-    let member = Member::start(config(&broker), &journal, takes(1));
-    consumed(&broker).await;
-    member.end().await.unwrap();
-    journal.assert_exact(&broker);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_dropped_leaves_the_group_to_others() {
     let broker = broker(2, 200);
@@ -481,55 +427,6 @@ async fn a_member_that_is_dropped_leaves_the_group_to_others() {
     consumed(&broker).await;
     second.end().await.unwrap();
     journal.assert_nothing_missing(&broker);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partition_starts_where_the_policy_says() {
-    for (policy, first) in [(StartPosition::Earliest, 0), (StartPosition::Latest, 30)] {
-        let broker = support::without_offsets(1, 30);
-        let journal = Journal::default();
-        let member = Member::start(config(&broker).start(policy), &journal, takes(0));
-        until("the start is committed", || {
-            broker.committed(GROUP, TOPIC).is_ok_and(|it| it[&0].is_some())
-        })
-        .await;
-        produce(&broker, 1, 10);
-        consumed(&broker).await;
-        member.end().await.unwrap();
-        let done: Vec<_> = journal.times().into_keys().map(|seen| seen.offset).collect();
-        assert_eq!(done, (first..40).collect::<Vec<_>>());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partition_without_a_start_stops_and_says_so() {
-    let broker = support::without_offsets(1, 30);
-    let journal = Journal::default();
-    let member = Member::start(config(&broker).start(StartPosition::Error), &journal, takes(0));
-    until("it is stopped", || member.partition(0).is_some_and(|it| it.cause.is_some())).await;
-    let cause = member.partition(0).and_then(|it| it.cause).unwrap();
-    assert_eq!(cause.downcast_ref(), Some(&PositionError::NothingCommitted));
-    member.end().await.unwrap();
-    assert_eq!(broker.committed(GROUP, TOPIC).unwrap()[&0], None, "nothing is committed for it");
-    assert_eq!(journal.count(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_committed_offset_outside_the_log_stops_the_partition_and_no_other() {
-    let broker = support::without_offsets(2, 30);
-    broker.commit(GROUP, TOPIC, [(0, 500), (1, 10)]).unwrap();
-    let journal = Journal::default();
-    let member = Member::start(config(&broker), &journal, takes(0));
-    until("it is stopped", || member.partition(0).is_some_and(|it| it.cause.is_some())).await;
-    let cause = member.partition(0).and_then(|it| it.cause).unwrap();
-    let message = cause.chain();
-    assert!(message.contains("the committed offset 500 lies outside the log, 0..30"), "{message}");
-    until("the other one is done", || member.partition(1).is_some_and(|it| it.lag == Some(0)))
-        .await;
-    member.end().await.unwrap();
-    let committed = broker.committed(GROUP, TOPIC).unwrap();
-    assert_eq!((committed[&0], committed[&1]), (Some(500), Some(30)));
-    assert_eq!(journal.count(), 20);
 }
 
 // C2: nothing below what was committed, and nothing beyond the log, ever.

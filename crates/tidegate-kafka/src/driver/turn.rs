@@ -94,7 +94,9 @@ impl Client<'_> {
         }
         for error in self.consumer.context().errors() {
             self.driver.metrics.client_error();
-            self.show_error(error, now);
+            if self.shown.is_due(&error, now) {
+                tracing::warn!(error, "the client reports an error");
+            }
         }
         broken
     }
