@@ -3,6 +3,7 @@
 mod graph;
 mod layers;
 mod manifests;
+mod readme;
 mod source;
 mod text;
 
@@ -34,6 +35,7 @@ fn check(workspace: &Workspace) -> Result<Vec<Finding>> {
     let root = workspace::root();
     let mut findings = graph::check(&workspace.packages());
     findings.extend(manifests::check(workspace)?);
+    findings.extend(readme::check()?);
     let mut sources = Vec::new();
     for file in workspace::files(root)? {
         // What is not text has no words.
