@@ -7,7 +7,7 @@
 //! | what | types |
 //! | --- | --- |
 //! | what is read | [`Record`], [`TopicPartition`], [`Headers`] |
-//! | what is handed on | [`Delivery`], [`Batch`], [`Decoder`] |
+//! | what is handed on | [`Delivery`], [`Batch`], [`BatchSize`], [`Decoder`] |
 //! | who may work | [`Lease`], [`LeaseOwner`], [`LeaseState`], [`Epoch`] |
 //! | what is finished | [`Frontier`], [`Ticket`], [`Recorded`] |
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
@@ -37,6 +37,7 @@
 //! ```
 
 mod batch;
+mod batch_size;
 mod dead_letter;
 mod decoder;
 mod delivery;
@@ -54,6 +55,7 @@ mod sync;
 
 pub use self::{
     batch::Batch,
+    batch_size::BatchSize,
     dead_letter::DeadLetters,
     decoder::Decoder,
     delivery::Delivery,

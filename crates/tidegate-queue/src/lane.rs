@@ -8,14 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tidegate_core::{Batch, Class, Delivery, Error, Lease, LeaseState, Outcomes};
+use tidegate_core::{Batch, BatchSize, Class, Delivery, Error, Lease, LeaseState, Outcomes};
 use tokio::{task::coop::consume_budget, time::Instant};
 use tower_service::Service;
 use tracing::{Instrument as _, Span};
 
 use crate::{
     QueueConfig, QueueError,
-    pace::Pace,
     shared::{Limits, Shared},
 };
 
@@ -23,7 +22,7 @@ use crate::{
 pub(crate) struct Worker<T> {
     tenure: Tenure<T>,
     batch_bytes: usize,
-    pace: Pace,
+    batch_size: BatchSize,
     // A buffer.
     wakes: Vec<Waker>,
 }
@@ -57,7 +56,7 @@ impl<T> Worker<T> {
         Self {
             tenure: Tenure { shared, lane, slots: Vec::new(), answered: 0 },
             batch_bytes: config.batch_bytes,
-            pace: Pace::new(config.batch_records, config.batch_time),
+            batch_size: BatchSize::new(config.batch_records, config.batch_time),
             wakes: Vec::new(),
         }
     }
@@ -78,7 +77,7 @@ impl<T> Worker<T> {
     async fn next(&mut self) -> Option<(Batch<Delivery<T>>, Span)> {
         // A stack that never waits would otherwise keep its thread to itself.
         consume_budget().await;
-        let limits = Limits { records: self.pace.limit(), bytes: self.batch_bytes };
+        let limits = Limits { records: self.batch_size.limit(), bytes: self.batch_bytes };
         let Tenure { shared, lane, slots, answered } = &mut self.tenure;
         slots.clear();
         *answered = 0;
@@ -116,7 +115,7 @@ impl<T> Worker<T> {
             match attempt(service, &part).instrument(span.clone()).await {
                 Ok((outcomes, running)) => {
                     if count == whole {
-                        self.pace.observe(count, running);
+                        self.batch_size.observe(count, running);
                     }
                     self.answer(outcomes, running);
                 }

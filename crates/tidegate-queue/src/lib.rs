@@ -8,7 +8,6 @@ mod lane;
 mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod pace;
 mod service;
 mod shared;
 mod sync;
