@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | what is read | [`Record`], [`TopicPartition`], [`Headers`] |
 //! | what is handed on | [`Delivery`], [`Batch`], [`BatchSize`], [`Decoder`] |
+//! | what waits | [`Lanes`], [`Intake`], [`Lane`], [`Answer`], [`Volume`] |
 //! | who may work | [`Lease`], [`LeaseOwner`], [`LeaseState`], [`Epoch`] |
 //! | what is finished | [`Frontier`], [`Ticket`], [`Recorded`] |
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
@@ -45,6 +46,7 @@ mod error;
 mod frontier;
 mod future;
 mod identity;
+mod lanes;
 mod lease;
 mod message;
 mod outcome;
@@ -63,6 +65,7 @@ pub use self::{
     frontier::{Abandoned, Frontier, IsRecorded, OutOfOrder, Recorded, Standing, Ticket},
     future::IntoError,
     identity::{ByHeader, ByKey, ByOffset, ByValue, Identify, NoIdentity},
+    lanes::{Answer, Intake, Lane, Lanes, Volume},
     lease::{Condition, Epoch, Lease, LeaseOwner, LeaseState, Terms, TopicId},
     message::{Fingerprint, Identified, MessageId, Sequenced},
     outcome::{Outcome, Outcomes},
