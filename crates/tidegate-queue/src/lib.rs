@@ -9,8 +9,6 @@ mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod service;
-mod shared;
-mod sync;
 
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_noop.rs"]
