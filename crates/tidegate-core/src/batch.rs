@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use super::{Culprit, Delivery};
+
 /// Deliveries that a lane hands down together, in order, all under one lease.
 ///
 /// A batch is never empty. Its items are shared: cloning it, splitting it and
@@ -64,6 +66,26 @@ impl<D> Batch<D> {
     }
 }
 
+impl<T> Batch<Delivery<T>> {
+    /// Takes a batch apart: before the culprit, the culprit alone, and what
+    /// comes after it; or else in halves. The parts are in order.
+    ///
+    /// A culprit that is not in the batch is none.
+    #[must_use]
+    pub fn take_apart(self, culprit: Option<&Culprit>) -> Vec<Self> {
+        let is_culprit =
+            |delivery: &Arc<Delivery<T>>| culprit.is_some_and(|it| it.is(&delivery.record));
+        let Some(culprit) = self.iter().position(is_culprit) else {
+            let middle = self.len() / 2;
+            let (left, right) = self.split_at(middle);
+            return [left, right].into_iter().flatten().collect();
+        };
+        let (before, rest) = self.split_at(culprit);
+        let (alone, after) = rest.map_or((None, None), |rest| rest.split_at(1));
+        [before, alone, after].into_iter().flatten().collect()
+    }
+}
+
 impl<D> Clone for Batch<D> {
     fn clone(&self) -> Self {
         Self { items: self.items.clone(), waited: Arc::clone(&self.waited) }
@@ -82,7 +104,8 @@ impl<D> Deref for Batch<D> {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use super::Batch;
+    use super::{Batch, Delivery};
+    use crate::{Epoch, Lease, Record, TopicPartition};
 
     fn batch(items: &[i32]) -> Option<Batch<i32>> {
         Batch::new(items.iter().copied().map(Arc::new).collect())
@@ -112,5 +135,28 @@ mod tests {
         clone.waited(Duration::from_millis(2));
         batch.waited(Duration::from_millis(3));
         assert_eq!(batch.time_waited(), Duration::from_millis(5));
+    }
+
+    /// The offsets of the parts of a batch of `0..count`.
+    fn parts(count: i64, culprit: Option<i64>) -> Vec<Vec<i64>> {
+        let (_owner, lease) =
+            Lease::grant(TopicPartition::new("transfers", 0), Epoch::new(1, "member"));
+        let delivery = |offset| {
+            let record = Record::new(lease.partition().clone(), offset, "payload");
+            Delivery::new(lease.clone(), record)
+        };
+        let batch = Batch::new((0..count).map(delivery).map(Arc::new).collect()).unwrap();
+        let culprit = culprit.map(|offset| delivery(offset).culprit());
+        let offsets = |part: Batch<Delivery>| part.iter().map(|it| it.record.offset).collect();
+        batch.take_apart(culprit.as_ref()).into_iter().map(offsets).collect()
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart_around_its_culprit_or_in_halves() {
+        assert_eq!(parts(5, Some(2)), [vec![0, 1], vec![2], vec![3, 4]]);
+        assert_eq!(parts(3, Some(0)), [vec![0], vec![1, 2]]);
+        assert_eq!(parts(3, Some(2)), [vec![0, 1], vec![2]]);
+        assert_eq!(parts(3, None), [vec![0], vec![1, 2]]);
+        assert_eq!(parts(4, Some(9)), [vec![0, 1], vec![2, 3]], "it is not in the batch");
     }
 }

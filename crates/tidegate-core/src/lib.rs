@@ -7,7 +7,8 @@
 //! | what | types |
 //! | --- | --- |
 //! | what is read | [`Record`], [`TopicPartition`], [`Headers`] |
-//! | what is handed on | [`Delivery`], [`Batch`], [`Decoder`] |
+//! | what is handed on | [`Delivery`], [`Batch`], [`BatchSize`], [`Decoder`] |
+//! | what waits | [`Lanes`], [`Intake`], [`Lane`], [`Answer`], [`Volume`] |
 //! | who may work | [`Lease`], [`LeaseOwner`], [`LeaseState`], [`Epoch`] |
 //! | what is finished | [`Frontier`], [`Ticket`], [`Recorded`] |
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
@@ -37,6 +38,7 @@
 //! ```
 
 mod batch;
+mod batch_size;
 mod dead_letter;
 mod decoder;
 mod delivery;
@@ -44,6 +46,7 @@ mod error;
 mod frontier;
 mod future;
 mod identity;
+mod lanes;
 mod lease;
 mod message;
 mod outcome;
@@ -54,6 +57,7 @@ mod sync;
 
 pub use self::{
     batch::Batch,
+    batch_size::BatchSize,
     dead_letter::DeadLetters,
     decoder::Decoder,
     delivery::Delivery,
@@ -61,6 +65,7 @@ pub use self::{
     frontier::{Abandoned, Frontier, IsRecorded, OutOfOrder, Recorded, Standing, Ticket},
     future::IntoError,
     identity::{ByHeader, ByKey, ByOffset, ByValue, Identify, NoIdentity},
+    lanes::{Answer, Intake, Lane, Lanes, Volume},
     lease::{Condition, Epoch, Lease, LeaseOwner, LeaseState, Terms, TopicId},
     message::{Fingerprint, Identified, MessageId, Sequenced},
     outcome::{Outcome, Outcomes},

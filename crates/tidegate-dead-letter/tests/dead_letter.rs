@@ -9,13 +9,14 @@ use tidegate_core::{
     Outcomes,
 };
 use tidegate_dead_letter::{DeadLetterLayer, DeadLetterService, NotHeld, future::ResponseFuture};
+use tidegate_testkit::Strict;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service, ServiceExt, service_fn};
 use tower_test::mock::{self, Mock, Spawn};
 
 use crate::{
     letters::Letters,
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 const START: i64 = 5;

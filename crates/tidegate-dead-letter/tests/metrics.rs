@@ -14,11 +14,12 @@ use tidegate_core::{
     TopicPartition,
 };
 use tidegate_dead_letter::DeadLetterLayer;
+use tidegate_testkit::Strict;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::{
     recorder::{record, value},
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 /// Has buried offset 7, and buries all it is given.

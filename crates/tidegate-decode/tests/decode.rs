@@ -11,11 +11,12 @@ use std::{
 
 use tidegate_core::{BoxError, Class, Delivery, Error, Record};
 use tidegate_decode::{DecodeLayer, DecodeService, Undecodable};
+use tidegate_testkit::Strict;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service as _, ServiceExt, service_fn};
 use tower_test::mock::{self, Handle, Mock, Spawn};
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is odd")]

@@ -14,12 +14,13 @@ use tidegate_core::{
     TopicPartition,
 };
 use tidegate_fence::{FenceLayer, Refused};
+use tidegate_testkit::Strict;
 use tokio::time;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 use tower_test::mock;
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 #[track_caller]
 fn check(end: impl FnOnce(&LeaseOwner), state: LeaseState) {

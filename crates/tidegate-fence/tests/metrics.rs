@@ -9,11 +9,12 @@ mod support;
 use metrics::Unit;
 use tidegate_core::{BoxError, Delivery};
 use tidegate_fence::FenceLayer;
+use tidegate_testkit::Strict;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::{
     recorder::{record, value},
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 #[tokio::test]

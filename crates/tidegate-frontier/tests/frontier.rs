@@ -10,11 +10,12 @@ use std::{
 
 use tidegate_core::{Abandoned, Class, Delivery, Error, Frontier, OutOfOrder, Outcome};
 use tidegate_frontier::{FrontierLayer, FrontierService, future::ResponseFuture};
+use tidegate_testkit::Strict;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_test::mock::{self, Handle, Mock, Spawn};
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 type Inner = Mock<Delivery, Outcome>;
 type Response = task::Spawn<ResponseFuture<<Inner as Service<Delivery>>::Future>>;

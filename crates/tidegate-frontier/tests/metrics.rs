@@ -8,11 +8,12 @@ mod support;
 use metrics::Unit;
 use tidegate_core::{Class, Delivery, Error, Frontier, Outcome};
 use tidegate_frontier::FrontierLayer;
+use tidegate_testkit::Strict;
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 use crate::{
     recorder::{record, value},
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 #[tokio::test]

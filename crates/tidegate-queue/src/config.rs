@@ -1,13 +1,13 @@
 use std::time::Duration;
 
+use tidegate_core::Volume;
+
 /// How much a queue holds, and how it hands it down.
 #[derive(Clone, Debug)]
 pub struct QueueConfig {
     pub(crate) lanes: usize,
-    pub(crate) records: usize,
-    pub(crate) bytes: usize,
-    pub(crate) batch_records: usize,
-    pub(crate) batch_bytes: usize,
+    pub(crate) in_flight: Volume,
+    pub(crate) batch: Volume,
     pub(crate) batch_time: Duration,
 }
 
@@ -19,10 +19,8 @@ impl Default for QueueConfig {
             lanes: 1,
             // While one full batch runs, one waits, and the answers of one are
             // still to be taken; the fourth is for a source that is behind.
-            records: 4_000,
-            bytes: 16 << 20,
-            batch_records: 1_000,
-            batch_bytes: 4 << 20,
+            in_flight: Volume { records: 4_000, bytes: 16 << 20 },
+            batch: Volume { records: 1_000, bytes: 4 << 20 },
             batch_time: Duration::from_millis(50),
         }
     }
@@ -51,7 +49,7 @@ impl QueueConfig {
     #[must_use]
     pub fn records(self, records: usize) -> Self {
         assert!(records > 0, "a queue has room for a record");
-        Self { records, ..self }
+        Self { in_flight: Volume { records, ..self.in_flight }, ..self }
     }
 
     /// Sets the bytes in flight at which the queue is full.
@@ -65,7 +63,7 @@ impl QueueConfig {
     #[must_use]
     pub fn bytes(self, bytes: usize) -> Self {
         assert!(bytes > 0, "a queue has room for a byte");
-        Self { bytes, ..self }
+        Self { in_flight: Volume { bytes, ..self.in_flight }, ..self }
     }
 
     /// Sets the most records in a batch.
@@ -76,7 +74,7 @@ impl QueueConfig {
     #[must_use]
     pub fn batch_records(self, records: usize) -> Self {
         assert!(records > 0, "a batch is never empty");
-        Self { batch_records: records, ..self }
+        Self { batch: Volume { records, ..self.batch }, ..self }
     }
 
     /// Sets the most bytes in a batch. One record is handed down whatever its
@@ -88,7 +86,7 @@ impl QueueConfig {
     #[must_use]
     pub fn batch_bytes(self, bytes: usize) -> Self {
         assert!(bytes > 0, "a batch is never empty");
-        Self { batch_bytes: bytes, ..self }
+        Self { batch: Volume { bytes, ..self.batch }, ..self }
     }
 
     /// Sets the longest that a batch should run.

@@ -3,13 +3,12 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
-use tidegate_core::{Error, Outcome};
+use tidegate_core::{Answer, Error, Outcome};
 
-use crate::shared::Shared;
+use crate::lane::Queued;
 
 /// Resolves to the delivery's own outcome or error.
 ///
@@ -20,19 +19,12 @@ use crate::shared::Shared;
 /// queue is free when it has run.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture<T> {
-    // Gone when the answer is taken.
-    place: Option<Place<T>>,
-}
-
-/// The place of one delivery in the queue, where its answer is put.
-struct Place<T> {
-    shared: Arc<Shared<T>>,
-    slot: usize,
+    answer: Answer<Queued<T>>,
 }
 
 impl<T> ResponseFuture<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>, slot: usize) -> Self {
-        Self { place: Some(Place { shared, slot }) }
+    pub(crate) fn new(answer: Answer<Queued<T>>) -> Self {
+        Self { answer }
     }
 }
 
@@ -40,20 +32,7 @@ impl<T> Future for ResponseFuture<T> {
     type Output = Result<Outcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let place = self.place.as_ref().expect("a future is not polled after it is done");
-        let poll = place.shared.poll_answer(place.slot, cx);
-        if poll.is_ready() {
-            self.place = None;
-        }
-        poll
-    }
-}
-
-impl<T> Drop for ResponseFuture<T> {
-    fn drop(&mut self) {
-        if let Some(Place { shared, slot }) = &self.place {
-            shared.desert(*slot);
-        }
+        Pin::new(&mut self.answer).poll(cx)
     }
 }
 

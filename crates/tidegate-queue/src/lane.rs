@@ -1,133 +1,108 @@
-use std::{
-    future::poll_fn,
-    ops::ControlFlow,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    sync::Arc,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::{future::poll_fn, mem, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use tidegate_core::{Batch, Class, Delivery, Error, Lease, LeaseState, Outcomes};
-use tokio::{task::coop::consume_budget, time::Instant};
+use futures_util::FutureExt as _;
+use tidegate_core::{
+    Batch, BatchSize, Class, Delivery, Error, Lane, Lanes, Lease, LeaseState, Outcomes, Volume,
+};
+use tokio::{sync::SetOnce, task::coop::consume_budget, time::Instant};
 use tower_service::Service;
 use tracing::{Instrument as _, Span};
 
-use crate::{
-    QueueConfig, QueueError,
-    pace::Pace,
-    shared::{Limits, Shared},
-};
+use crate::{QueueConfig, QueueError, metrics::Metrics};
+
+/// A delivery that waits in a lane.
+pub(crate) struct Queued<T> {
+    pub(crate) delivery: Arc<Delivery<T>>,
+    // A queue is a task boundary, and spans do not cross those by themselves.
+    pub(crate) span: Option<Box<Span>>,
+}
 
 /// Runs the batches of one lane, one at a time.
-pub(crate) struct Worker<T> {
-    tenure: Tenure<T>,
+pub(crate) struct Worker<S, T> {
+    inner: S,
+    lane: Lane<Queued<T>>,
     batch_bytes: usize,
-    pace: Pace,
+    batch_size: BatchSize,
     // A buffer.
-    wakes: Vec<Waker>,
+    queued: Vec<Queued<T>>,
+    metrics: Metrics,
 }
 
-/// A lane, with the slots of the batch that its worker has taken.
-///
-/// It is closed when the worker ends, however that ends.
-struct Tenure<T> {
-    shared: Arc<Shared<T>>,
-    lane: usize,
-    slots: Vec<usize>,
-    // So many of the slots have their answer.
-    answered: usize,
-}
-
-/// Fences the queue when its lease stops being active, so that what waits
+/// Closes the lanes when their lease stops being active, so that what waits
 /// behind a running batch is answered at once (I5).
 ///
 /// The clock alone wakes nobody: a lease that ran out is seen here when
 /// somebody else looks at it, and by each lane before it begins a batch.
-pub(crate) async fn watch<T>(shared: Arc<Shared<T>>) {
-    let lease = poll_fn(|cx| shared.poll_lease(cx)).await;
+pub(crate) async fn watch<T>(lease: Arc<SetOnce<Lease>>, lanes: Lanes<T>, metrics: Metrics) {
+    let lease = lease.wait().await;
     lease.reached(LeaseState::Draining).await;
-    shared.fence(&[], &unstarted(&lease));
+    metrics.unstarted(lanes.close(&unstarted(lease)));
 }
 
 // ===== impl Worker =====
 
-impl<T> Worker<T> {
-    pub(crate) fn new(lane: usize, config: &QueueConfig, shared: Arc<Shared<T>>) -> Self {
-        Self {
-            tenure: Tenure { shared, lane, slots: Vec::new(), answered: 0 },
-            batch_bytes: config.batch_bytes,
-            pace: Pace::new(config.batch_records, config.batch_time),
-            wakes: Vec::new(),
-        }
+impl<S, T> Worker<S, T>
+where
+    S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
+{
+    pub(crate) fn new(
+        inner: S,
+        lane: Lane<Queued<T>>,
+        config: &QueueConfig,
+        metrics: Metrics,
+    ) -> Self {
+        let Volume { records, bytes } = config.batch;
+        let batch_size = BatchSize::new(records, config.batch_time);
+        Self { inner, lane, batch_bytes: bytes, batch_size, queued: Vec::new(), metrics }
     }
 
-    /// Runs until the lane is closed, or closes it when a delivery fails.
-    pub(crate) async fn run<S>(mut self, mut service: S)
-    where
-        S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
-    {
-        while let Some((batch, span)) = self.next().await {
-            if self.settle(&mut service, batch, span).await.is_break() {
-                return;
-            }
+    /// Runs until the lane is closed, from outside or by a delivery that fails.
+    pub(crate) async fn run(mut self) {
+        loop {
+            // A stack that never waits would otherwise keep its thread to itself.
+            consume_budget().await;
+            let most = Volume { records: self.batch_size.limit(), bytes: self.batch_bytes };
+            self.lane.take(most, &mut self.queued).await;
+            // The record's own span is that of a batch of one.
+            let span = match &mut *self.queued {
+                [one] => mem::take(&mut one.span).map_or_else(Span::none, |span| *span),
+                _ => Span::none(),
+            };
+            let deliveries = self.queued.drain(..).map(|queued| queued.delivery).collect();
+            let Some(batch) = Batch::new(deliveries) else { return };
+            self.settle(batch).instrument(span).await;
         }
-    }
-
-    /// The next batch: what waits, once anything does.
-    async fn next(&mut self) -> Option<(Batch<Delivery<T>>, Span)> {
-        // A stack that never waits would otherwise keep its thread to itself.
-        consume_budget().await;
-        let limits = Limits { records: self.pace.limit(), bytes: self.batch_bytes };
-        let Tenure { shared, lane, slots, answered } = &mut self.tenure;
-        slots.clear();
-        *answered = 0;
-        let taken = poll_fn(|cx| shared.poll_take(*lane, limits, slots, cx)).await?;
-        let batch = Batch::new(taken.deliveries)?;
-        // The record's own span is that of a batch of one.
-        let span = taken.span.filter(|_| batch.len() == 1).map_or_else(Span::none, |span| *span);
-        Some((batch, span))
     }
 
     /// Answers every delivery of a batch, in order, taking the batch apart
     /// where it fails.
-    ///
-    /// It breaks when the lane is closed.
-    async fn settle<S>(
-        &mut self,
-        service: &mut S,
-        batch: Batch<Delivery<T>>,
-        span: Span,
-    ) -> ControlFlow<()>
-    where
-        S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
-    {
-        let lease = batch.first().lease.clone();
+    async fn settle(&mut self, batch: Batch<Delivery<T>>) {
+        let lease = Arc::clone(&batch.first().lease);
         if !lease.is_active() {
             return self.leave(&lease);
         }
         let whole = batch.len();
         let mut part = batch;
-        // Parts still to run, the first one last. They are in the order of the
-        // slots, so the next slot always belongs to the next outcome.
+        // Parts still to run, the first one last.
         let mut parts = Vec::new();
         loop {
             let count = part.len();
-            match attempt(service, &part).instrument(span.clone()).await {
+            match self.attempt(&part).await {
                 Ok((outcomes, running)) => {
                     if count == whole {
-                        self.pace.observe(count, running);
+                        self.batch_size.observe(count, running);
                     }
-                    self.answer(outcomes, running);
+                    self.lane.answer(&outcomes);
+                    self.metrics.batch(count, running);
                 }
                 Err(error) if error.class() == Class::Poison && count > 1 => {
-                    self.tenure.shared.metrics().bisected();
+                    self.metrics.bisected();
                     tracing::debug!(records = count, "taking a poisoned batch apart");
-                    parts.extend(take_apart(part, &error));
+                    parts.extend(part.take_apart(error.culprit()).into_iter().rev());
                 }
                 Err(error) => return self.halt(&lease, count, &error),
             }
-            let Some(next) = parts.pop() else { return ControlFlow::Continue(()) };
+            let Some(next) = parts.pop() else { return };
             // What was rolled back is begun again only while the lease is held.
             if !lease.is_held() {
                 return self.leave(&lease);
@@ -136,112 +111,47 @@ impl<T> Worker<T> {
         }
     }
 
-    fn answer(&mut self, outcomes: Outcomes, running: Duration) {
-        let Tenure { shared, slots, answered, .. } = &mut self.tenure;
-        let count = outcomes.len();
-        let slots = &slots[*answered..*answered + count];
-        shared.answer(slots, outcomes.into_iter(), &mut self.wakes);
-        *answered += count;
-        shared.metrics().batch(count, running);
+    /// Runs one batch, and says for how long it ran.
+    ///
+    /// A panic of the stack below ends the lane, not the process.
+    async fn attempt(&mut self, batch: &Batch<Delivery<T>>) -> Result<(Outcomes, Duration), Error> {
+        let inner = &mut self.inner;
+        let running = async {
+            poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+            let started = Instant::now();
+            let outcomes = inner.call(batch.clone()).await.map_err(Into::into)?;
+            let (deliveries, outcomes_len) = (batch.len(), outcomes.len());
+            if outcomes_len != deliveries {
+                return Err(QueueError::Miscounted { deliveries, outcomes: outcomes_len }.into());
+            }
+            Ok((outcomes, started.elapsed().saturating_sub(batch.time_waited())))
+        };
+        // A service that panicked is not called again, so nobody sees what it
+        // left half done.
+        let caught = AssertUnwindSafe(running).catch_unwind().await;
+        caught.unwrap_or_else(|payload| Err(QueueError::panicked(&*payload).into()))
     }
 
     /// Gives the error to the next `count` deliveries, and stops all that is
     /// behind them (I14).
-    fn halt(&mut self, lease: &Lease, count: usize, error: &Error) -> ControlFlow<()> {
-        let Tenure { shared, lane, slots, answered } = &mut self.tenure;
-        shared.metrics().halted(error.class());
-        let partition = lease.partition();
-        match error.class() {
-            Class::Fenced => {
-                tracing::debug!(%partition, lane, error = error.chain(), "a lane stopped");
-            }
-            class => {
-                tracing::warn!(%partition, lane, %class, error = error.chain(), "a lane stopped");
-            }
+    fn halt(&mut self, lease: &Lease, count: usize, error: &Error) {
+        let (class, partition, lane) = (error.class(), lease.partition(), self.lane.index());
+        self.metrics.halted(class);
+        if class == Class::Fenced {
+            tracing::debug!(%partition, lane, error = error.chain(), "a lane stopped");
+        } else {
+            tracing::warn!(%partition, lane, %class, error = error.chain(), "a lane stopped");
         }
-        let left = &slots[*answered..];
-        let halted = QueueError::Halted(error.clone()).into();
-        shared.fail(*lane, left.split_at(count), error, &halted);
-        *answered = slots.len();
-        ControlFlow::Break(())
+        self.lane.fail(count, error);
+        self.lane.close(&QueueError::Halted(error.clone()).into());
     }
 
     /// Leaves what is not begun to the next owner.
-    fn leave(&mut self, lease: &Lease) -> ControlFlow<()> {
-        let Tenure { shared, slots, answered, .. } = &mut self.tenure;
-        shared.fence(&slots[*answered..], &unstarted(lease));
-        *answered = slots.len();
-        ControlFlow::Break(())
-    }
-}
-
-// ===== impl Tenure =====
-
-impl<T> Drop for Tenure<T> {
-    fn drop(&mut self) {
-        let reason = QueueError::Dropped.into();
-        self.shared.fail(self.lane, (&[], &self.slots[self.answered..]), &reason, &reason);
+    fn leave(&mut self, lease: &Lease) {
+        self.metrics.unstarted(self.lane.close(&unstarted(lease)));
     }
 }
 
 fn unstarted(lease: &Lease) -> Error {
     QueueError::Unstarted { partition: lease.partition().clone(), state: lease.state() }.into()
-}
-
-/// Runs one batch, and says for how long it ran.
-///
-/// A panic of the stack below ends the lane, not the process.
-async fn attempt<T, S>(
-    service: &mut S,
-    batch: &Batch<Delivery<T>>,
-) -> Result<(Outcomes, Duration), Error>
-where
-    S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
-{
-    let mut running = pin!(call(service, batch));
-    poll_fn(|cx| {
-        // A service that panicked is not called again, so nobody sees what it
-        // left half done.
-        let poll = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
-        poll.unwrap_or_else(|payload| Poll::Ready(Err(QueueError::panicked(&*payload).into())))
-    })
-    .await
-}
-
-async fn call<T, S>(
-    service: &mut S,
-    batch: &Batch<Delivery<T>>,
-) -> Result<(Outcomes, Duration), Error>
-where
-    S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
-{
-    poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
-    let started = Instant::now();
-    let outcomes = service.call(batch.clone()).await.map_err(Into::into)?;
-    if outcomes.len() != batch.len() {
-        return Err(
-            QueueError::Miscounted { deliveries: batch.len(), outcomes: outcomes.len() }.into()
-        );
-    }
-    Ok((outcomes, started.elapsed().saturating_sub(batch.time_waited())))
-}
-
-/// Splits a batch before and after its culprit, or else in the middle.
-///
-/// The parts come last to first, as a stack wants them.
-fn take_apart<T>(
-    batch: Batch<Delivery<T>>,
-    error: &Error,
-) -> impl Iterator<Item = Batch<Delivery<T>>> + use<T> {
-    let culprit = error
-        .culprit()
-        .and_then(|culprit| batch.iter().position(|delivery| culprit.is(&delivery.record)));
-    let Some(culprit) = culprit else {
-        let middle = batch.len() / 2;
-        let (left, right) = batch.split_at(middle);
-        return [right, left, None].into_iter().flatten();
-    };
-    let (left, rest) = batch.split_at(culprit);
-    let (alone, right) = rest.map_or((None, None), |rest| rest.split_at(1));
-    [right, alone, left].into_iter().flatten()
 }

@@ -45,7 +45,7 @@ impl<S, T> Layer<S> for QueueLayer<T> {
     type Service = QueueService<S, T>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        QueueService::new(inner, &self.config, self.key_of, self.metrics.clone())
+        QueueService::new(inner, self.config.clone(), self.key_of, self.metrics.clone())
     }
 }
 

@@ -8,10 +8,7 @@ mod lane;
 mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod pace;
 mod service;
-mod shared;
-mod sync;
 
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_noop.rs"]

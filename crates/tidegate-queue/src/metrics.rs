@@ -4,9 +4,7 @@ use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
 };
-use tidegate_core::Class;
-
-use crate::shared::Change;
+use tidegate_core::{Class, Volume};
 
 const RECORDS: &str = "tidegate_queue_in_flight_records";
 const BYTES: &str = "tidegate_queue_in_flight_bytes";
@@ -45,10 +43,11 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn in_flight(&self, Change { from, to }: Change) {
-        // Counts and sizes are far below 2^53.
-        change(&self.records, from.records, to.records);
-        change(&self.bytes, from.bytes, to.bytes);
+    pub(crate) fn in_flight(&self, before: Volume, now: Volume) {
+        // Counts and sizes are far below 2^53, and a gauge may grow by less
+        // than nothing.
+        self.records.increment(now.records as f64 - before.records as f64);
+        self.bytes.increment(now.bytes as f64 - before.bytes as f64);
     }
 
     pub(crate) fn batch(&self, records: usize, running: Duration) {
@@ -68,14 +67,6 @@ impl Metrics {
 
     pub(crate) fn unstarted(&self, deliveries: usize) {
         self.unstarted.increment(deliveries as u64);
-    }
-}
-
-fn change(gauge: &Gauge, from: usize, to: usize) {
-    if to > from {
-        gauge.increment((to - from) as f64);
-    } else if from > to {
-        gauge.decrement((from - to) as f64);
     }
 }
 

@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use tidegate_core::Class;
-
-use crate::shared::Change;
+use tidegate_core::{Class, Volume};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics;
@@ -12,7 +10,7 @@ impl Metrics {
         Self
     }
 
-    pub(crate) fn in_flight(&self, _: Change) {}
+    pub(crate) fn in_flight(&self, _: Volume, _: Volume) {}
 
     pub(crate) fn batch(&self, _: usize, _: Duration) {}
 

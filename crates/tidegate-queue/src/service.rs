@@ -1,22 +1,20 @@
 use std::{
     fmt,
-    hash::{BuildHasher as _, RandomState},
     sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
-use tidegate_core::{Batch, Delivery, Error, Outcome, Outcomes};
-use tokio::task::JoinSet;
+use tidegate_core::{Batch, Delivery, Error, Intake, Lanes, Lease, Outcome, Outcomes};
+use tokio::{sync::SetOnce, task::JoinSet};
 use tower_service::Service;
 use tracing::{Instrument as _, Span, level_filters::LevelFilter};
 
 use crate::{
-    QueueConfig,
+    QueueConfig, QueueError,
     future::ResponseFuture,
-    lane::{self, Worker},
+    lane::{self, Queued, Worker},
     layer::KeyOf,
     metrics::Metrics,
-    shared::{Intake, Shared},
 };
 
 /// Queues deliveries for lanes that run them in batches.
@@ -30,15 +28,17 @@ use crate::{
 /// See the [crate docs](crate) for an example.
 pub struct QueueService<S, T> {
     inner: S,
-    intake: Intake<T>,
+    intake: Intake<Queued<T>>,
     queue: Arc<Queue<T>>,
 }
 
 struct Queue<T> {
     config: QueueConfig,
     key_of: KeyOf<T>,
-    // Of random keys, so that no producer can choose who shares a lane.
-    hasher: RandomState,
+    metrics: Metrics,
+    lanes: Lanes<Queued<T>>,
+    // Known from the first delivery.
+    lease: Arc<SetOnce<Lease>>,
     // Aborts the lanes on drop.
     workers: OnceLock<JoinSet<()>>,
 }
@@ -46,10 +46,13 @@ struct Queue<T> {
 // ===== impl QueueService =====
 
 impl<S, T> QueueService<S, T> {
-    pub(crate) fn new(inner: S, config: &QueueConfig, key_of: KeyOf<T>, metrics: Metrics) -> Self {
-        let intake = Intake::new(Arc::new(Shared::new(config, metrics)));
-        let (hasher, workers) = (RandomState::new(), OnceLock::new());
-        let queue = Arc::new(Queue { config: config.clone(), key_of, hasher, workers });
+    pub(crate) fn new(inner: S, config: QueueConfig, key_of: KeyOf<T>, metrics: Metrics) -> Self {
+        let gauges = metrics.clone();
+        let report = move |before, now| gauges.in_flight(before, now);
+        let lanes = Lanes::new(config.lanes, config.in_flight, report);
+        let intake = lanes.intake();
+        let (lease, workers) = (Arc::default(), OnceLock::new());
+        let queue = Arc::new(Queue { config, key_of, metrics, lanes, lease, workers });
         Self { inner, intake, queue }
     }
 
@@ -76,11 +79,23 @@ where
     ///
     /// The first time, outside of a Tokio runtime: the lanes are tasks.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.queue.start(&self.inner, &self.intake);
+        let Self { inner, intake, queue } = self;
+        queue.workers.get_or_init(|| {
+            let Queue { config, metrics, lanes, lease, .. } = &**queue;
+            let (mut tasks, span) = (JoinSet::new(), Span::current());
+            for index in 0..config.lanes {
+                let lane = lanes.lane(index, QueueError::Dropped.into());
+                let worker = Worker::new(inner.clone(), lane, config, metrics.clone());
+                tasks.spawn(worker.run().instrument(span.clone()));
+            }
+            let watch = lane::watch(Arc::clone(lease), lanes.clone(), metrics.clone());
+            tasks.spawn(watch.instrument(span));
+            tasks
+        });
         // A place is all that is reserved here: the lanes ask the inner service
         // for its readiness, with a batch in hand. And it is never an error:
         // what a lane cannot do, it says in its answers.
-        self.intake.poll_reserve(cx).map(Ok)
+        intake.poll_reserve(cx).map(Ok)
     }
 
     /// Queues a delivery in the place that was reserved.
@@ -89,12 +104,23 @@ where
     ///
     /// When `poll_ready` was not ready before.
     fn call(&mut self, delivery: Delivery<T>) -> ResponseFuture<T> {
-        let lane = self.queue.lane_of(&delivery);
+        let Self { intake, queue, .. } = self;
+        let bytes = delivery.record.size();
+        let serves = queue.lease.get().unwrap_or_else(|| {
+            // Unless a clone is first.
+            drop(queue.lease.set(Lease::clone(&delivery.lease)));
+            queue.lease.get().expect("one of them has set it")
+        });
+        if *serves != *delivery.lease {
+            let error = QueueError::OtherLease { serves: serves.partition().clone() };
+            return ResponseFuture::new(intake.refuse(bytes, error.into()));
+        }
+        let lane = intake.lane_of((queue.key_of)(&delivery));
         // Spans of single records are for debugging. Where nobody looks, what
         // they cost is this comparison.
         let span = (LevelFilter::current() >= LevelFilter::DEBUG).then(Span::current).map(Box::new);
-        let slot = self.intake.push(lane, delivery, span);
-        ResponseFuture::new(Arc::clone(self.intake.shared()), slot)
+        let queued = Queued { delivery: Arc::new(delivery), span };
+        ResponseFuture::new(intake.push(lane, queued, bytes))
     }
 }
 
@@ -108,37 +134,5 @@ impl<S: Clone, T> Clone for QueueService<S, T> {
 impl<S, T> fmt::Debug for QueueService<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueService").field("config", &self.queue.config).finish_non_exhaustive()
-    }
-}
-
-// ===== impl Queue =====
-
-impl<T> Queue<T> {
-    fn lane_of(&self, delivery: &Delivery<T>) -> usize {
-        if self.config.lanes == 1 {
-            return 0;
-        }
-        let hash = self.hasher.hash_one((self.key_of)(delivery));
-        usize::try_from(hash % self.config.lanes as u64).expect("it is less than a usize")
-    }
-
-    /// Starts the lanes, once.
-    fn start<S>(&self, inner: &S, intake: &Intake<T>)
-    where
-        S: Service<Batch<Delivery<T>>, Response = Outcomes, Error: Into<Error>>,
-        S: Clone + Send + 'static,
-        S::Future: Send,
-        T: Send + Sync + 'static,
-    {
-        self.workers.get_or_init(|| {
-            let mut tasks = JoinSet::new();
-            let span = Span::current();
-            for lane in 0..self.config.lanes {
-                let worker = Worker::new(lane, &self.config, Arc::clone(intake.shared()));
-                tasks.spawn(worker.run(inner.clone()).instrument(span.clone()));
-            }
-            tasks.spawn(lane::watch(Arc::clone(intake.shared())).instrument(span));
-            tasks
-        });
     }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use metrics::Unit;
 use tidegate_core::{Batch, BoxError, Class, Delivery, Error, Outcome, Outcomes};
 use tidegate_queue::{QueueConfig, QueueLayer};
+use tidegate_testkit::Strict;
 use tokio::time;
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 use crate::{
     recorder::{record, value},
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 const RECORDS: &str = "tidegate_queue_in_flight_records";

@@ -20,12 +20,13 @@ use tidegate_core::{
     Outcomes, Record, Terms, TopicPartition,
 };
 use tidegate_queue::{QueueConfig, QueueError, QueueLayer, QueueService, future::ResponseFuture};
+use tidegate_testkit::Strict;
 use tokio::time;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_test::mock::{self, SendResponse, Spawn};
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 type Inner = Strict<mock::Mock<Batch<Delivery>, Outcomes>>;
 type Handle = mock::Handle<Batch<Delivery>, Outcomes>;

@@ -15,6 +15,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use proptest::{collection::vec, prelude::*};
 use tidegate_core::{Batch, BoxError, Class, Delivery, Error, Outcome, Outcomes};
 use tidegate_queue::{QueueConfig, QueueLayer, QueueService};
+use tidegate_testkit::Strict;
 use tokio::{
     runtime::Builder,
     time::{sleep, timeout},
@@ -22,7 +23,7 @@ use tokio::{
 use tower::{Layer as _, Service, service_fn, util::BoxCloneService};
 use tower_test::mock::Spawn;
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 /// What the stack below does with a delivery.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -21,6 +21,7 @@ use tidegate_fence::{FenceLayer, FenceService};
 use tidegate_frontier::{FrontierLayer, FrontierService};
 use tidegate_queue::{QueueConfig, QueueLayer, QueueService};
 use tidegate_retry::{Backoff, RetryLayer, RetryService};
+use tidegate_testkit::Strict;
 use tokio::{sync::Semaphore, time};
 use tower::{
     BoxError, Service, ServiceBuilder, ServiceExt,
@@ -29,7 +30,7 @@ use tower::{
 };
 use tower_test::mock::{self, Handle, Mock};
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 type Below = Strict<Mock<Batch<Delivery<i64>>, Outcomes>>;
 type Decode = fn(&Record) -> Result<i64, &'static str>;

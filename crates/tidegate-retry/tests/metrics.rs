@@ -14,12 +14,13 @@ use std::{
 use metrics::Unit;
 use tidegate_core::{Batch, BoxError, Delivery, Outcome, Outcomes};
 use tidegate_retry::{Backoff, RetryLayer};
+use tidegate_testkit::Strict;
 use tokio::time::timeout;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::{
     recorder::{record, value},
-    support::{Strict, delivery, lease},
+    support::{delivery, lease},
 };
 
 static TRIES: AtomicU32 = AtomicU32::new(0);

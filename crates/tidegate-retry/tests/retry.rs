@@ -10,12 +10,13 @@ use tidegate_core::{
     Outcomes, Terms, TopicPartition,
 };
 use tidegate_retry::{Backoff, RetryLayer, RetryService, future::ResponseFuture};
+use tidegate_testkit::Strict;
 use tokio::time::{self, Instant};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer as _, Service as _, ServiceExt, service_fn, timeout::TimeoutLayer};
 use tower_test::mock::{self, Mock};
 
-use crate::support::{Strict, delivery, lease};
+use crate::support::{delivery, lease};
 
 type Inner = Strict<Mock<Batch<Delivery>, Outcomes>>;
 type Handle = mock::Handle<Batch<Delivery>, Outcomes>;

@@ -1,5 +1,3 @@
-//! How many records the next batch may have.
-
 use std::time::Duration;
 
 /// The weight of the newest measurement in a decaying mean. The older ones
@@ -32,13 +30,34 @@ const TRIES: u32 = 3;
 /// have changed.
 const HOLD: u32 = 32;
 
-/// Finds the size of batches, from how long they run.
+/// How many records the next batch may have, found from how long batches run.
 ///
 /// The time of a batch is taken to be a fixed cost and a cost for each record.
 /// The first is worth sharing among more records, and two batches of different
 /// size tell it from the second. The sum is kept to the time bound.
+///
+/// The size starts at one record, and doubles as long as that pays: until it
+/// nearly doubles the time. A decaying mean of what a record costs says how
+/// many fit into the bound.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate_core::BatchSize;
+///
+/// // A transaction takes 20 ms, and each record in it 3 ms more.
+/// let mut size = BatchSize::new(1_000, Duration::from_millis(50));
+/// let sizes: Vec<_> = (0..6)
+///     .map(|_| {
+///         let records = size.limit();
+///         size.observe(records, Duration::from_millis(20 + 3 * records as u64));
+///         records
+///     })
+///     .collect();
+/// assert_eq!(sizes, [1, 2, 4, 8, 10, 10]);
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub struct BatchSize {
     most: usize,
     // In seconds, as all times here are.
     bound: f64,
@@ -65,9 +84,20 @@ enum Phase {
     Trying { tries: u32 },
 }
 
-impl Pace {
-    /// Starts at one record.
-    pub(crate) fn new(most: usize, bound: Duration) -> Self {
+impl BatchSize {
+    /// Starts at one record, for batches of at most `most` records that should
+    /// run for at most `bound`.
+    ///
+    /// A batch of one may run longer. So may one of several where the fixed
+    /// cost alone comes near the bound: half as long again as that cost, for a
+    /// drain waits for it anyway, and batches of one would not keep up.
+    ///
+    /// # Panics
+    ///
+    /// When `most` is zero.
+    #[must_use]
+    pub fn new(most: usize, bound: Duration) -> Self {
+        assert!(most > 0, "a batch is never empty");
         Self {
             most,
             bound: bound.as_secs_f64(),
@@ -81,8 +111,9 @@ impl Pace {
         }
     }
 
-    /// The most records that the next batch may have.
-    pub(crate) fn limit(&self) -> usize {
+    /// The most records that the next batch may have: at least one.
+    #[must_use]
+    pub fn limit(&self) -> usize {
         let wanted = match self.phase {
             Phase::Holding { .. } => self.size,
             Phase::Trying { .. } => self.size.saturating_mul(2),
@@ -105,7 +136,10 @@ impl Pace {
     }
 
     /// Learns from a batch of `records` that ran for `time` and succeeded.
-    pub(crate) fn observe(&mut self, records: usize, time: Duration) {
+    ///
+    /// A batch that waited, for a connection or between two tries, did not run
+    /// meanwhile. One that failed says nothing.
+    pub fn observe(&mut self, records: usize, time: Duration) {
         let full = records >= self.limit();
         let time = time.as_secs_f64();
         self.learn(records as f64, time);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, test_runner::RngSeed};
 
-use super::{HOLD, Pace, TRIES};
+use super::{BatchSize, HOLD, TRIES};
 
 const BOUND: Duration = Duration::from_millis(50);
 const MOST: usize = 1_000;
@@ -34,16 +34,16 @@ impl Database {
     }
 }
 
-fn pace() -> Pace {
-    Pace::new(MOST, BOUND)
+fn batch_size() -> BatchSize {
+    BatchSize::new(MOST, BOUND)
 }
 
 /// Runs full batches, and returns their sizes.
-fn run(pace: &mut Pace, database: Database, batches: usize) -> Vec<usize> {
+fn run(batch_size: &mut BatchSize, database: Database, batches: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
     for _ in 0..batches {
-        let size = pace.limit();
-        pace.observe(size, database.time(size));
+        let size = batch_size.limit();
+        batch_size.observe(size, database.time(size));
         sizes.push(size);
     }
     sizes
@@ -51,7 +51,7 @@ fn run(pace: &mut Pace, database: Database, batches: usize) -> Vec<usize> {
 
 #[track_caller]
 fn check(batch: u64, record: u64, expected: &[usize]) {
-    let sizes = run(&mut pace(), Database { batch, record }, expected.len());
+    let sizes = run(&mut batch_size(), Database { batch, record }, expected.len());
     assert_eq!(sizes, expected, "a batch takes {batch} us, a record in it {record} us");
 }
 
@@ -89,44 +89,50 @@ fn one_record_is_handed_down_however_long_it_takes() {
 }
 
 #[test]
+#[should_panic(expected = "a batch is never empty")]
+fn batches_without_records_are_refused() {
+    let _ = BatchSize::new(0, BOUND);
+}
+
+#[test]
 fn a_batch_that_was_not_full_says_nothing_about_larger_ones() {
-    let mut pace = pace();
+    let mut batch_size = batch_size();
     let database = Database { batch: 1_000, record: 10 };
-    run(&mut pace, database, 5);
-    assert_eq!(pace.limit(), 32);
-    (0..100).for_each(|_| pace.observe(20, database.time(20)));
-    assert_eq!(pace.limit(), 32);
+    run(&mut batch_size, database, 5);
+    assert_eq!(batch_size.limit(), 32);
+    (0..100).for_each(|_| batch_size.observe(20, database.time(20)));
+    assert_eq!(batch_size.limit(), 32);
 }
 
 #[test]
 fn single_records_of_an_idle_time_do_not_undo_what_was_found() {
-    let mut pace = pace();
+    let mut batch_size = batch_size();
     let database = Database { batch: 2_000, record: 20 };
-    run(&mut pace, database, 64);
-    let before = pace.limit();
-    (0..100).for_each(|_| pace.observe(1, database.time(1)));
-    let sizes = run(&mut pace, database, 8);
+    run(&mut batch_size, database, 64);
+    let before = batch_size.limit();
+    (0..100).for_each(|_| batch_size.observe(1, database.time(1)));
+    let sizes = run(&mut batch_size, database, 8);
     assert_eq!(sizes.last(), Some(&before), "{sizes:?}");
 }
 
 #[test]
 fn a_larger_batch_is_tried_again_after_a_while() {
-    let mut pace = pace();
-    run(&mut pace, Database { batch: 0, record: 2_000 }, 2 + TRIES as usize);
-    assert_eq!(pace.limit(), 1);
+    let mut batch_size = batch_size();
+    run(&mut batch_size, Database { batch: 0, record: 2_000 }, 2 + TRIES as usize);
+    assert_eq!(batch_size.limit(), 1);
     // Since then, the transaction has become expensive.
-    let sizes = run(&mut pace, Database { batch: 8_000, record: 20 }, HOLD as usize + 8);
+    let sizes = run(&mut batch_size, Database { batch: 8_000, record: 20 }, HOLD as usize + 8);
     assert!(sizes.last().unwrap() > &64, "{sizes:?}");
 }
 
 #[test]
 fn one_slow_batch_is_forgotten() {
-    let mut pace = pace();
+    let mut batch_size = batch_size();
     let database = Database { batch: 1_000, record: 20 };
-    run(&mut pace, database, 64);
-    let before = pace.limit();
-    pace.observe(before, Duration::from_secs(1));
-    let sizes = run(&mut pace, database, 8);
+    run(&mut batch_size, database, 64);
+    let before = batch_size.limit();
+    batch_size.observe(before, Duration::from_secs(1));
+    let sizes = run(&mut batch_size, database, 8);
     assert!(sizes[0] < before, "it is careful first");
     assert!(sizes[7] >= before, "{sizes:?}");
 }
@@ -143,13 +149,13 @@ proptest! {
         database in database(),
         idle in vec(1..50_usize, 0..300),
     ) {
-        let mut pace = pace();
+        let mut batch_size = batch_size();
         for waiting in idle.into_iter().chain([usize::MAX; 100]) {
-            let size = pace.limit().min(waiting);
+            let size = batch_size.limit().min(waiting);
             prop_assert!((1..=MOST).contains(&size));
             let time = database.time(size);
             prop_assert!(size <= 2 || time <= database.bound(), "{size} records took {time:?}");
-            pace.observe(size, time);
+            batch_size.observe(size, time);
         }
     }
 
@@ -157,9 +163,9 @@ proptest! {
     // batch is as large as it may be.
     #[test]
     fn a_loaded_lane_comes_near_the_best_there_is(database in database()) {
-        let mut pace = pace();
-        run(&mut pace, database, 100);
-        let mut sizes = run(&mut pace, database, HOLD as usize);
+        let mut batch_size = batch_size();
+        run(&mut batch_size, database, 100);
+        let mut sizes = run(&mut batch_size, database, HOLD as usize);
         sizes.sort_unstable();
         let size = sizes[sizes.len() / 2];
         let near = database.per_record(size) * 1e6 <= 1.3 * database.record as f64;
@@ -170,10 +176,10 @@ proptest! {
     // before: what it knows of a long transaction takes longer to change.
     #[test]
     fn it_follows_a_database_that_changes(before in database(), after in database()) {
-        let mut pace = pace();
-        run(&mut pace, before, 100);
-        run(&mut pace, after, 10);
-        for size in run(&mut pace, after, 50) {
+        let mut batch_size = batch_size();
+        run(&mut batch_size, before, 100);
+        run(&mut batch_size, after, 10);
+        for size in run(&mut batch_size, after, 50) {
             let time = after.time(size);
             let bound = before.bound().max(after.bound()).mul_f64(1.1);
             prop_assert!(size <= 2 || time <= bound, "{size} records took {time:?}");
@@ -193,13 +199,13 @@ proptest! {
         database in database(),
         noise in vec(0.9..1.1_f64, 300),
     ) {
-        let mut pace = pace();
+        let mut batch_size = batch_size();
         let (mut records, mut time) = (0, Duration::ZERO);
         for (batch, noise) in noise.into_iter().enumerate() {
-            let size = pace.limit();
+            let size = batch_size.limit();
             let took = database.time(size).mul_f64(noise);
             prop_assert!(batch < 5 || size <= 2 || took <= database.bound() * 3, "{size}: {took:?}");
-            pace.observe(size, took);
+            batch_size.observe(size, took);
             if batch >= 100 {
                 records += size;
                 time += database.time(size);
