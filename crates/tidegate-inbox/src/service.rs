@@ -191,7 +191,7 @@ impl Call {
             tracing::warn!(
                 partition = %culprit.partition,
                 offset = culprit.offset,
-                message = %conflict.id,
+                message_id = %conflict.id,
                 "a message came again with another payload",
             );
             Error::from(conflict).with_culprit(culprit)
