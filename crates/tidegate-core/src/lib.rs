@@ -13,6 +13,7 @@
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
 //! | who a message is | [`MessageId`], [`Fingerprint`], [`Identified`], [`Identify`], [`Sequenced`] |
 //! | what cannot succeed | [`DeadLetters`] |
+//! | what is decided about a batch | [`inbox`] |
 //!
 //! # A lease and its frontier
 //!
@@ -44,7 +45,9 @@ mod error;
 mod frontier;
 mod future;
 mod identity;
+pub mod inbox;
 mod lease;
+mod mark;
 mod message;
 mod outcome;
 mod ready;
@@ -62,6 +65,7 @@ pub use self::{
     future::IntoError,
     identity::{ByHeader, ByKey, ByOffset, ByValue, Identify, NoIdentity},
     lease::{Condition, Epoch, Lease, LeaseOwner, LeaseState, Terms, TopicId},
+    mark::Mark,
     message::{Fingerprint, Identified, MessageId, Sequenced},
     outcome::{Outcome, Outcomes},
     ready::take_ready,

@@ -8,6 +8,7 @@ mod effect;
 mod error;
 mod guard;
 mod headers;
+pub mod inbox;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "migration")]
