@@ -13,7 +13,7 @@
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
 //! | who a message is | [`MessageId`], [`Fingerprint`], [`Identified`], [`Identify`], [`Sequenced`] |
 //! | what cannot succeed | [`DeadLetters`] |
-//! | what is decided about a batch | [`inbox`] |
+//! | what is decided about a batch | [`inbox`], [`sequencer`] |
 //!
 //! # A lease and its frontier
 //!
@@ -53,6 +53,7 @@ mod outcome;
 mod ready;
 mod record;
 mod request;
+pub mod sequencer;
 mod sync;
 
 pub use self::{

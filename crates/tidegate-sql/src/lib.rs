@@ -15,6 +15,7 @@ mod metrics;
 pub mod migration;
 mod request;
 pub mod schema;
+pub mod sequencer;
 mod service;
 pub mod tables;
 mod txn;
