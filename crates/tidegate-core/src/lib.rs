@@ -14,6 +14,7 @@
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
 //! | who a message is | [`MessageId`], [`Fingerprint`], [`Identified`], [`Identify`], [`Sequenced`] |
 //! | what cannot succeed | [`DeadLetters`] |
+//! | what is decided about a batch | [`inbox`], [`sequencer`] |
 //!
 //! # A lease and its frontier
 //!
@@ -46,13 +47,16 @@ mod error;
 mod frontier;
 mod future;
 mod identity;
+pub mod inbox;
 mod lanes;
 mod lease;
+mod mark;
 mod message;
 mod outcome;
 mod ready;
 mod record;
 mod request;
+pub mod sequencer;
 mod sync;
 
 pub use self::{
@@ -67,6 +71,7 @@ pub use self::{
     identity::{ByHeader, ByKey, ByOffset, ByValue, Identify, NoIdentity},
     lanes::{Answer, Intake, Lane, Lanes, Volume},
     lease::{Condition, Epoch, Lease, LeaseOwner, LeaseState, Terms, TopicId},
+    mark::Mark,
     message::{Fingerprint, Identified, MessageId, Sequenced},
     outcome::{Outcome, Outcomes},
     ready::take_ready,

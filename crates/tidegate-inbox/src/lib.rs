@@ -1,14 +1,12 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod claim;
 mod error;
 mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod retention;
 mod service;
-mod source;
 
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_noop.rs"]

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use tidegate_core::{Error, Lease, TopicId, TopicPartition};
-use tidegate_sql::{DbErr, EffectError, LeaseEnded, Txn, tables::markers};
+use tidegate_sql::{
+    EffectError, LeaseEnded,
+    inbox::{self, Limits},
+};
 
-use crate::{Inbox, source};
+use crate::Inbox;
 
 /// How long an inbox remembers.
 ///
@@ -83,10 +86,11 @@ impl Retention {
     // Some 50 ms of PostgreSQL's time, measured with eight partitions side by side.
     const STEP: u32 = 10_000;
 
-    /// The highest floor that it allows.
-    fn target(&self, acknowledged: i64) -> i64 {
+    /// What it allows of a partition.
+    fn limits(&self, acknowledged: i64) -> Limits {
         let kept = i64::try_from(self.offsets.unwrap_or(0)).unwrap_or(i64::MAX);
-        acknowledged.saturating_sub(kept)
+        let target = acknowledged.saturating_sub(kept);
+        Limits { acknowledged, target, age: self.age, step: self.step }
     }
 }
 
@@ -156,18 +160,8 @@ impl Inbox {
         partition: &TopicPartition,
         topic_id: TopicId,
     ) -> Result<(), Error> {
-        let accept = async || -> Result<(), DbErr> {
-            let owner = self.database().begin().await?;
-            let txn = owner.txn();
-            if let Some(mut source) = markers::lock_source(&txn, partition).await? {
-                source.topic_id = Some(topic_id);
-                source.pruned = markers::Pruned::default();
-                (source.gap, source.resumed, source.reached) = (0, 0, 0);
-                markers::update_source(&txn, &source).await?;
-            }
-            owner.commit().await
-        };
-        Ok(accept().await.map_err(EffectError::from)?)
+        let accepted = inbox::accept_topic(self.database(), partition, topic_id).await;
+        Ok(accepted.map_err(EffectError::from)?)
     }
 
     async fn prune_while(
@@ -177,12 +171,12 @@ impl Inbox {
         acknowledged: i64,
         retention: &Retention,
     ) -> Result<Pruned, Error> {
+        let limits = retention.limits(acknowledged);
         let mut pruned = Pruned::default();
         let mut offsets = i64::from(retention.step);
         loop {
             let owner = self.database().begin().await.map_err(EffectError::from)?;
-            let txn = owner.txn();
-            let step = step(&txn, partition, acknowledged, retention, offsets).await;
+            let step = inbox::prune(&owner.txn(), partition, &limits, offsets).await;
             let step = step.map_err(EffectError::from)?;
             if !is_held() {
                 return Err(LeaseEnded.into());
@@ -197,62 +191,4 @@ impl Inbox {
             offsets = step.offsets;
         }
     }
-}
-
-/// What one transaction did.
-struct Step {
-    removed: u64,
-    floor: Option<i64>,
-    is_last: bool,
-    // How many offsets the next one looks at. In a log with gaps, they may be
-    // more than the markers that one removes.
-    offsets: i64,
-}
-
-async fn step(
-    txn: &Txn,
-    partition: &TopicPartition,
-    acknowledged: i64,
-    retention: &Retention,
-    mut offsets: i64,
-) -> Result<Step, DbErr> {
-    let most = i64::from(retention.step);
-    let Some(mut source) = markers::lock_source(txn, partition).await? else {
-        return Ok(Step { removed: 0, floor: None, is_last: true, offsets });
-    };
-    let before = source.clone();
-    source.reached = source.reached.max(acknowledged);
-    let (from, last) = source::prunable(&source, retention.target(acknowledged));
-    let mut to = last.min(from.saturating_add(offsets));
-    let mut removed = 0;
-    let mut is_young = false;
-    if to > from {
-        let mut span = markers::span(txn, source.number, (from, to), retention.age).await?;
-        if span.count > most {
-            // No offset has two markers.
-            offsets = most;
-            to = from + most;
-            span = markers::span(txn, source.number, (from, to), retention.age).await?;
-        }
-        if span.count < most / 2 {
-            offsets = offsets.saturating_mul(2);
-        }
-        is_young = span.young.is_some();
-        to = span.young.unwrap_or(to);
-    }
-    if to > from {
-        removed = markers::delete(txn, source.number, (from, to)).await?;
-        source::raise(&mut source, from, to);
-    }
-    if source != before {
-        markers::update_source(txn, &source).await?;
-    }
-    // The next range begins behind a jump, if there is one.
-    let (next, end) = source::prunable(&source, retention.target(acknowledged));
-    Ok(Step {
-        removed,
-        floor: Some(source.pruned.floor),
-        is_last: is_young || next >= end,
-        offsets,
-    })
 }

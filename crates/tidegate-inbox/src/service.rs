@@ -9,24 +9,17 @@ use std::{
 };
 
 use tidegate_core::{
-    Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, Outcome, Outcomes,
+    Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, Outcomes,
+    inbox::{ConflictAt, Decided, Messages, New},
     take_ready,
 };
 use tidegate_sql::{
-    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, is_unreachable,
-    tables::{
-        Mark,
-        markers::{self, Claim},
-    },
+    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable,
 };
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{
-    Inbox, TopicChanged,
-    claim::{ConflictAt, Decided, Messages},
-    source,
-};
+use crate::{Conflict, Inbox, TopicChanged};
 
 /// Begins a transaction, marks the messages, calls the inner service with those
 /// that are new, checks the lease, and commits.
@@ -108,12 +101,6 @@ struct Call {
     entered: Arc<AtomicBool>,
 }
 
-/// The deliveries of a batch that are new.
-struct New<T> {
-    batch: Batch<Delivery<T>>,
-    marks: Arc<[Mark]>,
-}
-
 impl Call {
     async fn run<S, T>(
         self,
@@ -129,9 +116,9 @@ impl Call {
         let txn = owner.txn();
         let enters = !self.entered.load(Ordering::Acquire);
         let decided = self.claim(&txn, &batch, messages, enters).await?;
-        let new = New::of(&batch, messages, &decided);
+        let new = messages.new_of(&batch, &decided);
         let applied = match &new {
-            Some(new) => Some(inner.call(new.in_transaction(txn)).await.map_err(Into::into)?),
+            Some(new) => Some(inner.call(in_transaction(txn, new)).await.map_err(Into::into)?),
             None => None,
         };
         self.check_lease()?;
@@ -142,7 +129,7 @@ impl Call {
         if self.lease.condition() != Condition::WaitingForGap {
             self.lease.set_condition(Condition::Running);
         }
-        self.inbox.metrics().claimed(&decided.each);
+        self.inbox.metrics().claimed(decided.each());
         let has_more = applied.as_ref().is_some_and(Outcomes::has_more);
         let outcomes = decided.with_applied(applied);
         if let Some(new) = new.filter(|_| has_more) {
@@ -176,7 +163,8 @@ impl Call {
         messages: &Messages,
         enters: bool,
     ) -> Result<Decided, Error> {
-        let claim = self.claim_in(txn, messages, enters).await.map_err(EffectError::from)?;
+        let claim = inbox::claim(txn, &self.lease, messages, enters).await;
+        let claim = claim.map_err(EffectError::from)?;
         if let (Some(known), Some(found)) = (&claim.topic_id, self.lease.topic_id())
             && known != found
         {
@@ -185,38 +173,17 @@ impl Call {
             return Err(TopicChanged { partition, known, found }.into());
         }
         let decided = messages.decide(claim.pruned, claim.before);
-        decided.map_err(|ConflictAt { index, conflict }| {
+        decided.map_err(|ConflictAt { index, id }| {
             let culprit = batch[index].culprit();
             self.inbox.metrics().conflict();
             tracing::warn!(
                 partition = %culprit.partition,
                 offset = culprit.offset,
-                message = %conflict.id,
+                message_id = %id,
                 "a message came again with another payload",
             );
-            Error::from(conflict).with_culprit(culprit)
+            Error::from(Conflict { id }).with_culprit(culprit)
         })
-    }
-
-    async fn claim_in(
-        &self,
-        txn: &Txn,
-        messages: &Messages,
-        mut enters: bool,
-    ) -> Result<Claim, DbErr> {
-        let partition = self.lease.partition();
-        let markers = messages.markers();
-        loop {
-            if enters {
-                let start = self.lease.acknowledged().unwrap_or_else(|| messages.first_offset());
-                source::enter(txn, partition, self.lease.topic_id(), start).await?;
-            }
-            if let Some(claim) = markers::claim(txn, partition, &markers).await? {
-                return Ok(claim);
-            }
-            // It was known when this stack began: somebody cleared the table.
-            enters = true;
-        }
     }
 
     fn check_lease(&self) -> Result<(), LeaseEnded> {
@@ -263,7 +230,7 @@ impl Call {
         poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
         let begun = self.inbox.database().begin().await;
         let owner = begun.map_err(|error| self.begin_failed(error))?;
-        let request = new.in_transaction(owner.txn());
+        let request = in_transaction(owner.txn(), new);
         let outcomes = inner.call(request).await.map_err(Into::into)?;
         self.check_lease()?;
         owner.commit().await.map_err(EffectError::from)?;
@@ -271,29 +238,6 @@ impl Call {
     }
 }
 
-// ===== impl New =====
-
-impl<T> New<T> {
-    fn of(batch: &Batch<Delivery<T>>, messages: &Messages, decided: &Decided) -> Option<Self> {
-        let new = || decided.each.iter().enumerate().filter(|(_, it)| it.is_none());
-        let marks = new().map(|(index, _)| messages.mark(index)).collect();
-        let deliveries = new().map(|(index, _)| Arc::clone(&batch[index])).collect();
-        Batch::new(deliveries).map(|batch| Self { batch, marks })
-    }
-
-    fn in_transaction(&self, txn: Txn) -> InTransaction<Batch<Delivery<T>>> {
-        InTransaction::new(txn, self.batch.clone()).with_marks(Arc::clone(&self.marks))
-    }
-}
-
-// ===== impl Decided =====
-
-impl Decided {
-    /// Puts the outcomes of what was new in its places.
-    fn with_applied(self, applied: Option<Outcomes>) -> Outcomes {
-        let mut applied = applied.into_iter().flatten();
-        let outcome = |decided: Option<Outcome>| decided.or_else(|| applied.next());
-        let outcomes = self.each.into_iter().map(outcome).collect::<Option<Outcomes>>();
-        outcomes.expect("the inner service answers for each delivery")
-    }
+fn in_transaction<T>(txn: Txn, new: &New<T>) -> InTransaction<Batch<Delivery<T>>> {
+    InTransaction::new(txn, new.batch.clone()).with_marks(Arc::clone(&new.marks))
 }

@@ -5,25 +5,22 @@ mod error;
 mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod parked;
-mod plan;
 mod sequencer;
 mod service;
-mod suspects;
-mod sweep;
+mod upkeep;
 mod work;
 
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_noop.rs"]
 mod metrics;
 
-pub use tidegate_sql::tables::parked::Waiting;
+pub use tidegate_core::sequencer::{Bounds, DeltaError, GapPolicy, WaitingForGap};
+pub use tidegate_sql::{
+    sequencer::{Aged, Parked, SkipError},
+    tables::parked::Waiting,
+};
 
 pub use self::{
-    error::{DeltaError, ReleaseFailed, SkipError, WaitingForGap},
-    layer::SequencerLayer,
-    parked::{Aged, Parked},
-    sequencer::{Bounds, GapPolicy, Sequencer},
-    service::SequencerService,
-    sweep::Swept,
+    error::ReleaseFailed, layer::SequencerLayer, sequencer::Sequencer, service::SequencerService,
+    upkeep::Swept,
 };

@@ -1,9 +1,7 @@
 use std::fmt;
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
-use tidegate_core::Outcome;
-
-use crate::plan::{Plan, Verdict};
+use tidegate_core::{Outcome, sequencer::Plan};
 
 // Handles are resolved once, when a sequencer is made.
 #[derive(Clone)]
@@ -45,9 +43,7 @@ impl Metrics {
     }
 
     pub(crate) fn planned(&self, plan: &Plan<'_>) {
-        let count =
-            |kept: Outcome| plan.verdicts.iter().filter(|it| **it == Verdict::Kept(kept)).count();
-        let (stale, early) = (count(Outcome::Stale), count(Outcome::Parked));
+        let (stale, early) = (plan.kept(Outcome::Stale), plan.kept(Outcome::Parked));
         self.next.increment((plan.verdicts.len() - stale - early) as u64);
         self.stale.increment(stale as u64);
         self.early.increment(early as u64);

@@ -1,6 +1,6 @@
 //! Stands in for the metrics when the feature is off.
 
-use crate::plan::Plan;
+use tidegate_core::sequencer::Plan;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics;

@@ -1,23 +1,14 @@
 //! What one call does in its transaction.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use tidegate_core::{
-    Batch, Class, Condition, Culprit, Delivery, Error, Lease, Outcome, Outcomes, Sequenced,
+    Batch, Class, Condition, Delivery, Error, Lease, Mark, Outcome, Outcomes, Sequenced,
+    sequencer::{Delta, Deltas, Guilty, Passed, Plan, Reason, Refused},
 };
-use tidegate_sql::{
-    DbErr, EffectError, InTransaction, Txn,
-    tables::{
-        Mark, entities,
-        parked::{self, Parking},
-    },
-};
+use tidegate_sql::{DbErr, EffectError, InTransaction, Txn, sequencer};
 
-use crate::{
-    DeltaError, ReleaseFailed, Sequencer, WaitingForGap,
-    plan::{Delta, Deltas, Passed, Plan, Reason, Refused, Verdict},
-    suspects::Guilty,
-};
+use crate::{ReleaseFailed, Sequencer};
 
 /// A batch, in its transaction.
 pub(crate) struct Work<'a, T> {
@@ -39,59 +30,26 @@ impl<'a, T: Sequenced> Work<'a, T> {
     }
 
     pub(crate) fn deltas(&self) -> Result<Deltas<'_>, Error> {
-        let each = self.batch.iter().zip(&self.marks).map(|(delivery, mark)| {
-            let (entity, revision) = (delivery.value.entity(), delivery.value.revision());
-            if !self.sequencer.is_revision(revision) {
-                let error = DeltaError::NoRevision { entity: entity.to_vec(), revision };
-                return Err(self.refused(error.into(), delivery.culprit()));
-            }
-            Ok(Delta { entity, revision, mark: *mark })
-        });
-        Ok(Deltas::new(self.sequencer.rules(), each.collect::<Result<_, Error>>()?))
+        let each = (0..self.marks.len()).map(|index| self.delta(index));
+        let deltas = Deltas::new(*self.sequencer.rules(), each.collect());
+        deltas.map_err(|refused| self.refused(refused))
     }
 
     /// Locks the entities, advances those that can be by the way, and decides
     /// about the rest.
     pub(crate) async fn plan<'d>(&self, deltas: &Deltas<'d>) -> Result<Plan<'d>, Error> {
-        let base = self.sequencer.rules().base;
-        let standings = entities::stand(&self.txn, base, &deltas.runs()).await.map_err(failed)?;
-        let waiting = deltas.waiting(&standings);
-        let suspects = self.sequencer.suspects().among(self.ns(), waiting.iter().copied());
-        let mut stored = Vec::new();
-        if !waiting.is_empty() {
-            self.withhold(&suspects).await.map_err(failed)?;
-            stored = parked::keys(&self.txn, &waiting).await.map_err(failed)?;
-        }
-        let plan = deltas.decide(&standings, stored, |entity| suspects.contains_key(entity));
-        plan.map_err(|refused| self.cannot_take(deltas, refused))
+        let met = sequencer::meet(&self.txn, deltas, self.sequencer.suspects()).await;
+        deltas.decide(met.map_err(failed)?).map_err(|refused| self.refused(refused))
     }
 
-    async fn withhold(&self, suspects: &HashMap<&[u8], Option<Guilty>>) -> Result<(), DbErr> {
-        for (entity, guilty) in suspects {
-            if let Some(Guilty { revision, cause }) = guilty {
-                parked::withhold(&self.txn, (entity, *revision), Some(cause)).await?;
-            }
-        }
-        Ok(())
+    fn delta(&self, index: usize) -> Delta<'_> {
+        let value = &self.batch[index].value;
+        Delta { entity: value.entity(), revision: value.revision(), mark: self.marks[index] }
     }
 
-    fn cannot_take(&self, deltas: &Deltas<'_>, Refused { index, reason }: Refused) -> Error {
-        let Delta { entity, revision, mark } = *deltas.get(index);
-        let entity = entity.to_vec();
-        let error = match reason {
-            Reason::Conflict { other } => Error::from(DeltaError::Conflict {
-                entity,
-                revision,
-                known: other.id,
-                found: mark.id,
-            }),
-            Reason::Gap { expected } => Error::from(DeltaError::Gap { entity, revision, expected }),
-            Reason::Full { expected } => self.waits_for_gap(entity, expected),
-        };
-        self.refused(error, self.batch[index].culprit())
-    }
-
-    fn refused(&self, error: Error, culprit: Culprit) -> Error {
+    fn refused(&self, Refused { index, reason }: Refused) -> Error {
+        let error = self.error(index, reason);
+        let culprit = self.batch[index].culprit();
         self.sequencer.metrics().refused();
         tracing::warn!(
             partition = %culprit.partition,
@@ -102,9 +60,11 @@ impl<'a, T: Sequenced> Work<'a, T> {
         error.with_culprit(culprit)
     }
 
-    fn waits_for_gap(&self, entity: Vec<u8>, expected: i64) -> Error {
-        self.lease().set_condition(Condition::WaitingForGap);
-        WaitingForGap { entity, expected }.into()
+    fn error(&self, index: usize, reason: Reason) -> Error {
+        if matches!(reason, Reason::Full { .. }) {
+            self.lease().set_condition(Condition::WaitingForGap);
+        }
+        reason.error(&self.delta(index))
     }
 
     /// Writes what is planned, and returns what the inner service is called
@@ -114,73 +74,42 @@ impl<'a, T: Sequenced> Work<'a, T> {
         deltas: &Deltas<'_>,
         plan: &Plan<'_>,
     ) -> Result<Option<Request<T>>, Error> {
-        let mut released = self.take(plan).await?;
+        let mut released = self.take(plan).await?.into_iter();
         self.park(deltas, plan).await?;
-        if !plan.settled.is_empty() {
-            let settled: Vec<_> = plan.settled.iter().map(|(name, it)| (*name, it)).collect();
-            entities::settle(&self.txn, &settled).await.map_err(failed)?;
-        }
-        let mut marks = Vec::with_capacity(plan.passed.len());
-        let mut deliveries = Vec::with_capacity(plan.passed.len());
-        for passed in &plan.passed {
-            let (delivery, mark) = match passed {
-                Passed::Own(index) => (self.batch[*index].clone(), self.marks[*index]),
-                Passed::Released(entity, revision) => {
-                    let (delivery, mark) = released
-                        .remove(&(entity.to_vec(), *revision))
-                        .expect("what passes was taken");
-                    (delivery.into(), mark)
-                }
-            };
-            marks.push(mark);
-            deliveries.push(delivery);
-        }
+        sequencer::settle(&self.txn, plan).await.map_err(failed)?;
+        let passed = plan.passed.iter().map(|passed| match passed {
+            Passed::Own(index) => (Arc::clone(&self.batch[*index]), self.marks[*index]),
+            Passed::Released(..) => released.next().expect("what passes was taken"),
+        });
+        let (deliveries, marks): (_, Vec<_>) = passed.unzip();
         let batch = Batch::new(deliveries);
         Ok(batch.map(|batch| InTransaction::new(self.txn.clone(), batch).with_marks(marks.into())))
     }
 
     /// Takes parked deltas out, and decodes those that are to pass.
-    async fn take(
-        &self,
-        plan: &Plan<'_>,
-    ) -> Result<HashMap<(Vec<u8>, i64), (Delivery<T>, Mark)>, Error> {
-        let mut released = HashMap::new();
-        if plan.taken.is_empty() {
-            return Ok(released);
-        }
-        for taken in parked::take(&self.txn, &plan.taken).await.map_err(failed)? {
-            let parked::Parked { entity, revision, mark, record } = taken;
-            if !plan.passed.contains(&Passed::Released(&entity, revision)) {
-                continue;
-            }
-            let value = self.sequencer.decode(&record).map_err(|cause| {
-                self.convict(&entity, revision, &cause);
+    async fn take(&self, plan: &Plan<'_>) -> Result<Vec<(Arc<Delivery<T>>, Mark)>, Error> {
+        let taken = sequencer::take(&self.txn, plan).await.map_err(failed)?;
+        let released = taken.into_iter().map(|parked| {
+            let value = self.sequencer.decode(&parked.record).map_err(|cause| {
+                self.convict((&parked.entity, parked.revision), &cause);
                 Error::from(ReleaseFailed { cause })
             })?;
-            let delivery = Delivery::new(self.lease().clone(), record).with_value(value);
-            released.insert((entity, revision), (delivery, mark));
-        }
-        Ok(released)
+            let delivery = Delivery::new(self.lease().clone(), parked.record);
+            Ok((Arc::new(delivery.with_value(value)), parked.mark))
+        });
+        released.collect()
     }
 
     async fn park(&self, deltas: &Deltas<'_>, plan: &Plan<'_>) -> Result<(), Error> {
-        if plan.parked.is_empty() {
-            return Ok(());
+        let Some(first) = plan.parked.first() else { return Ok(()) };
+        if !self.sequencer.has_room(&self.txn, plan.parked.len()).await.map_err(failed)? {
+            let Delta { entity, revision, .. } = *deltas.get(*first);
+            let expected = plan.expected(entity).unwrap_or(revision);
+            return Err(self.error(*first, Reason::Full { expected }));
         }
-        let room = self.sequencer.has_room(&self.txn, plan.parked.len()).await;
-        if !room.map_err(failed)? {
-            let first = deltas.get(plan.parked[0]);
-            let standing = plan.settled.iter().find(|(entity, _)| *entity == first.entity);
-            let expected = standing.map_or(first.revision, |(_, it)| it.revision + 1);
-            return Err(self.waits_for_gap(first.entity.to_vec(), expected));
-        }
-        let parking = |index: &usize| {
-            let Delta { entity, revision, mark } = *deltas.get(*index);
-            Parking::new(entity, revision, mark, &self.batch[*index].record)
-        };
-        let rows: Vec<_> = plan.parked.iter().map(parking).collect();
-        tracing::debug!(count = rows.len(), "parking early deltas");
-        parked::park(&self.txn, &rows).await.map_err(failed)
+        tracing::debug!(count = plan.parked.len(), "parking early deltas");
+        let record = |index: usize| &self.batch[index].record;
+        sequencer::park(&self.txn, deltas, plan, record).await.map_err(failed)
     }
 
     /// Clears the deliveries of the batch of what a parked delta may have done
@@ -196,39 +125,24 @@ impl<'a, T: Sequenced> Work<'a, T> {
         if error.class() != Class::Poison || plan.released == 0 || self.batch.iter().any(is_own) {
             return error;
         }
-        for passed in &plan.passed {
-            let Passed::Released(entity, revision) = passed else { continue };
-            match plan.passed.len() {
-                1 => self.convict(entity, *revision, &error),
-                _ => self.sequencer.suspects().suspect(self.ns(), entity),
-            }
+        match plan.alone() {
+            Some(place) => self.convict(place, &error),
+            None => self.sequencer.suspects().suspect_all(self.ns(), plan.released()),
         }
         ReleaseFailed { cause: error }.into()
     }
 
     /// Has a parked delta withheld that failed alone.
-    fn convict(&self, entity: &[u8], revision: i64, cause: &Error) {
-        tracing::warn!(
-            entity = %entity.escape_ascii(),
-            revision,
-            error = cause.chain(),
-            "a parked delta failed alone, and is withheld",
-        );
-        self.sequencer.metrics().withheld();
+    fn convict(&self, (entity, revision): (&[u8], i64), cause: &Error) {
+        self.sequencer.withheld(entity, revision, cause);
         let guilty = Guilty { revision, cause: cause.chain() };
         self.sequencer.suspects().convict(self.ns(), entity, guilty);
     }
 
     pub(crate) fn finish(&self, plan: &Plan<'_>, applied: &[Outcome]) -> Outcomes {
-        for entity in &plan.exhausted {
-            self.sequencer.suspects().clear(self.ns(), entity);
-        }
+        self.sequencer.suspects().clear(self.ns(), &plan.exhausted);
         self.sequencer.metrics().planned(plan);
-        let outcome = |verdict: &Verdict| match verdict {
-            Verdict::Passed(index) => applied[*index],
-            Verdict::Kept(outcome) => *outcome,
-        };
-        plan.verdicts.iter().map(outcome).collect::<Outcomes>().with_more(plan.has_more)
+        plan.outcomes(applied)
     }
 
     fn lease(&self) -> &Lease {
@@ -240,6 +154,6 @@ impl<'a, T: Sequenced> Work<'a, T> {
     }
 }
 
-pub(crate) fn failed(error: DbErr) -> Error {
+fn failed(error: DbErr) -> Error {
     EffectError::from(error).into()
 }

@@ -102,7 +102,7 @@ impl DeadLetters for DeadLetterTable {
     /// storing it once.
     async fn bury(&self, lease: &Lease, record: &Record, cause: &Error) -> Result<(), Error> {
         self.store(lease, record, cause).await?;
-        tracing::warn!(
+        tracing::debug!(
             partition = %record.partition,
             offset = record.offset,
             cause = cause.chain(),

@@ -8,12 +8,14 @@ mod effect;
 mod error;
 mod guard;
 mod headers;
+pub mod inbox;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "migration")]
 pub mod migration;
 mod request;
 pub mod schema;
+pub mod sequencer;
 mod service;
 pub mod tables;
 mod txn;

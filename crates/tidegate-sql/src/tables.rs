@@ -13,16 +13,8 @@ pub mod parked;
 use std::time::Duration;
 
 use sea_orm::{DbBackend, DbErr, QueryResult, Statement, TryGetable, Value};
+pub use tidegate_core::Mark;
 use tidegate_core::{Fingerprint, MessageId, TopicPartition};
-
-/// Which message it was, and what it said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The message.
-    pub id: MessageId,
-    /// Its payload.
-    pub fingerprint: Fingerprint,
-}
 
 /// An age as the parameter of a statement. What is older than a hundred years
 /// is as old as that: no database reckons with all that a `Duration` holds.

@@ -1,38 +1,10 @@
 //! Where entities stand.
 
 use sea_orm::{ConnectionTrait as _, DbErr, Statement};
+pub use tidegate_core::sequencer::{Run, Standing};
 
-use super::{Columns, Mark};
+use super::Columns;
 use crate::Txn;
-
-/// Where an entity stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The revision that was applied last.
-    pub revision: i64,
-    /// How many of its deltas are parked.
-    pub held: i32,
-    /// The message of that revision, if there has been one.
-    pub last: Option<Mark>,
-}
-
-/// Revisions of an entity that a batch would apply.
-///
-/// They are applied if nothing of the entity is parked, and it stands at
-/// `from`, at `to`, or between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run<'a> {
-    /// The entity.
-    pub entity: &'a [u8],
-    /// The lowest revision at which it may stand.
-    pub from: i64,
-    /// The highest one. Below `from`, the entity is locked and does not advance.
-    pub to: i64,
-    /// The revision at which it stands then.
-    pub last: i64,
-    /// The message of that revision.
-    pub mark: Mark,
-}
 
 /// Locks the entities of runs, which are sorted by entity, and advances those
 /// that stand where their run begins. Returns for each, in order, where it

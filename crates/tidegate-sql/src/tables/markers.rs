@@ -3,19 +3,11 @@
 use std::time::Duration;
 
 use sea_orm::{ConnectionTrait as _, DbErr, Statement, Value};
+pub use tidegate_core::inbox::{History, Marker, Pruned};
 use tidegate_core::{TopicId, TopicPartition};
 
 use super::{Columns, Mark, millis};
 use crate::{Txn, dialect::Dialect};
-
-/// A message that is claimed, and where it was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
-    /// The message.
-    pub mark: Mark,
-    /// Its offset.
-    pub offset: i64,
-}
 
 /// What a claim met.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,41 +20,13 @@ pub struct Claim {
     pub before: Vec<Mark>,
 }
 
-/// The offsets whose markers are pruned, from `low` up to `floor`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    /// The first one.
-    pub low: i64,
-    /// The first one behind them.
-    pub floor: i64,
-}
-
-/// A partition as a namespace has read it.
+/// A partition that a namespace has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The number that stands for it.
     pub number: i32,
-    /// The id of its topic, if it is known.
-    pub topic_id: Option<TopicId>,
-    /// The offsets whose markers are pruned.
-    pub pruned: Pruned,
-    /// Where it was left before the last jump.
-    pub gap: i64,
-    /// Where it was read on from after that. Nothing is known about the offsets
-    /// between the two.
-    pub resumed: i64,
-    /// How far it was read on from there, at least.
-    pub reached: i64,
-}
-
-// ===== impl Pruned =====
-
-impl Pruned {
-    /// Whether an offset is one of them.
-    #[must_use]
-    pub fn contains(&self, offset: i64) -> bool {
-        (self.low..self.floor).contains(&offset)
-    }
+    /// How it was read.
+    pub history: History,
 }
 
 /// Reads which offsets of a partition are pruned, keeps that from being changed
@@ -148,14 +112,15 @@ async fn read(txn: &Txn, partition: &TopicPartition, lock: &str) -> Result<Optio
     let row = txn.query_one_raw(of_partition(txn, partition, &sql, [])).await?;
     let source = |row| {
         let mut columns = Columns::of(row);
-        Ok(Source {
-            number: columns.next()?,
+        let number = columns.next()?;
+        let history = History {
             topic_id: columns.next::<Option<String>>()?.map(TopicId::new),
             pruned: Pruned { low: columns.next()?, floor: columns.next()? },
             gap: columns.next()?,
             resumed: columns.next()?,
             reached: columns.next()?,
-        })
+        };
+        Ok(Source { number, history })
     };
     row.as_ref().map(source).transpose()
 }
@@ -190,7 +155,8 @@ pub async fn update_source(txn: &Txn, source: &Source) -> Result<(), DbErr> {
     let sql = "UPDATE tidegate_source
         SET topic_id = $2, low = $3, floor = $4, gap = $5, resumed = $6, reached = $7
         WHERE source = $1";
-    let Source { number, topic_id, pruned, gap, resumed, reached } = source;
+    let Source { number, history } = source;
+    let History { topic_id, pruned, gap, resumed, reached } = history;
     let values: [Value; 7] = [
         (*number).into(),
         topic_id.as_ref().map(TopicId::as_str).into(),

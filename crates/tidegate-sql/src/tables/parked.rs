@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sea_orm::{ConnectionTrait as _, DbErr, QueryResult, Statement, Value};
+pub use tidegate_core::sequencer::Key;
 use tidegate_core::{Record, TopicPartition};
 
 use super::{Columns, Mark, millis};
@@ -23,19 +24,6 @@ pub struct Parking<'a> {
     /// The record.
     pub record: &'a Record,
     pub(crate) headers: Option<Vec<u8>>,
-}
-
-/// What is known of a parked delta without reading its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
-    /// Its entity.
-    pub entity: Vec<u8>,
-    /// Its revision.
-    pub revision: i64,
-    /// Its message.
-    pub mark: Mark,
-    /// Whether it failed when it was tried alone.
-    pub withheld: bool,
 }
 
 /// A parked delta, with its record.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::Error;
-use tidegate_sql::{
-    Database, DbErr, EffectError, Txn,
+use super::SkipError;
+use crate::{
+    Database, DbErr, Txn,
     tables::{
         entities::{self, Standing},
         letters,
@@ -12,12 +12,10 @@ use tidegate_sql::{
     },
 };
 
-use crate::{Sequencer, SkipError};
-
 /// The deltas that are parked in a namespace.
 ///
 /// ```no_run
-/// use tidegate_sequencer::{Parked, SkipError};
+/// use tidegate_sql::sequencer::{Parked, SkipError};
 ///
 /// async fn give_up(parked: &Parked) -> Result<(), SkipError> {
 ///     for delta in parked.list(None, 100).await? {
@@ -44,7 +42,7 @@ pub struct Aged {
 }
 
 // How many entities are looked up at a time.
-pub(crate) const PAGE: i64 = 100;
+pub(super) const PAGE: i64 = 100;
 
 // ===== impl Parked =====
 
@@ -147,9 +145,9 @@ impl Parked {
         let txn = owner.txn();
         let Some(standing) = entities::lock(&txn, entity).await? else { return Ok(0) };
         // Looked at again under the lock: it may have gone on.
-        let next = standing.revision.saturating_add(1);
+        let next = standing.next();
         let keys = parked::keys(&txn, &[entity]).await?;
-        let goes_on = keys.iter().any(|key| key.revision == next && !key.withheld);
+        let goes_on = !standing.ready(&keys, 1).is_empty();
         if goes_on || !parked::is_aged(&txn, entity, age).await? {
             return Ok(0);
         }
@@ -163,23 +161,6 @@ impl Parked {
             "gave up an entity that waited for too long",
         );
         Ok(buried)
-    }
-}
-
-impl<T> Sequencer<T> {
-    /// Gives up entities that have waited for longer than the bound:
-    /// [`Parked::give_up`].
-    ///
-    /// # Errors
-    ///
-    /// When the database fails. What was done until then is done.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: what was done until then is done.
-    pub async fn give_up_aged(&self, database: &Database) -> Result<Aged, Error> {
-        let aged = Parked::new(database.clone()).give_up(self.bounds().age).await;
-        Ok(aged.map_err(EffectError::from)?)
     }
 }
 

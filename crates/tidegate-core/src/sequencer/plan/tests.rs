@@ -1,20 +1,25 @@
 //! Plans against a sequencer that takes one delta at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use proptest::{collection::vec, prelude::*};
-use tidegate_core::{
-    Fingerprint, MessageId,
+
+use super::{Delta, Deltas, Met, Passed, Plan, Reason, Refused, Rules, Verdict};
+use crate::{
+    Fingerprint, Mark, MessageId,
     Outcome::{self, Applied, Parked, Stale},
+    sequencer::{Bounds, GapPolicy, Key, Standing},
 };
-use tidegate_sql::tables::{Mark, entities::Standing, parked::Key};
 
-use super::{Delta, Deltas, Passed, Plan, Reason, Refused, Rules, Verdict};
+const WIDE: Bounds =
+    Bounds { per_entity: 1_000, per_namespace: 1_000, age: Duration::ZERO, released: 1_000 };
 
-const STRICT: Rules =
-    Rules { base: 0, skips_gaps: false, rejects: false, parked: 1_000, released: 1_000 };
+const STRICT: Rules = Rules { first: 1, newest_wins: false, gaps: GapPolicy::Park, bounds: WIDE };
 
-const NEWEST: Rules = Rules { base: i64::MIN, skips_gaps: true, ..STRICT };
+const NEWEST: Rules = Rules { first: i64::MIN + 1, newest_wins: true, ..STRICT };
 
 /// The message of a revision; another version of it says something else.
 fn mark(entity: u8, revision: i64, version: u8) -> Mark {
@@ -45,7 +50,7 @@ impl Tables {
             mark: mark(entity, revision, version),
         };
         let names: Vec<&[u8]> = names.iter().map(<[u8; 1]>::as_slice).collect();
-        let deltas = Deltas::new(rules, names.into_iter().zip(batch).map(delta).collect());
+        let deltas = Deltas::new(rules, names.into_iter().zip(batch).map(delta).collect())?;
         let mut next = self.clone();
         let standings = next.stand(rules, &deltas);
         let waiting = deltas.waiting(&standings);
@@ -56,21 +61,19 @@ impl Tables {
             withheld,
         };
         let stored = next.parked.iter().map(key).filter(|key| waiting.contains(&&*key.entity));
-        let plan =
-            deltas.decide(&standings, stored.collect(), |it| next.careful.contains(&it[0]))?;
+        let stored = stored.collect();
+        let careful = waiting.iter().copied().filter(|it| next.careful.contains(&it[0])).collect();
+        let plan = deltas.decide(Met { standings, stored, careful })?;
         next.write(&deltas, &plan);
-        let outcomes = plan.verdicts.iter().map(|verdict| match verdict {
-            Verdict::Passed(_) => Applied,
-            Verdict::Kept(outcome) => *outcome,
-        });
+        let outcomes = plan.outcomes(&vec![Applied; plan.passed.len()]);
         *self = next;
-        Ok((outcomes.collect(), plan.has_more))
+        Ok((outcomes.iter().collect(), outcomes.has_more()))
     }
 
     fn stand(&mut self, rules: Rules, deltas: &Deltas<'_>) -> Vec<Option<Standing>> {
         let mut standings = Vec::new();
         for run in deltas.runs() {
-            let fresh = Standing { revision: rules.base, held: 0, last: None };
+            let fresh = Standing { revision: rules.base(), held: 0, last: None };
             let standing = self.standings.entry(run.entity[0]).or_insert(fresh);
             let advances = standing.held == 0 && (run.from..=run.to).contains(&standing.revision);
             standings.push((!advances).then_some(*standing));
@@ -181,7 +184,7 @@ fn another_message_of_a_revision_is_a_conflict() {
 
 #[test]
 fn a_gap_is_refused_if_it_is_one_at_the_end_of_the_batch() {
-    let rules = Rules { rejects: true, ..STRICT };
+    let rules = Rules { gaps: GapPolicy::Reject, ..STRICT };
     let mut tables = Tables::default();
     assert!(tables.run(rules, &[(1, 2, 0), (1, 1, 0)]).is_ok());
     let gap = Refused { index: 1, reason: Reason::Gap { expected: 4 } };
@@ -190,7 +193,7 @@ fn a_gap_is_refused_if_it_is_one_at_the_end_of_the_batch() {
 
 #[test]
 fn no_more_of_an_entity_is_parked_than_the_bound() {
-    let rules = Rules { parked: 2, ..STRICT };
+    let rules = Rules { bounds: Bounds { per_entity: 2, ..WIDE }, ..STRICT };
     let mut tables = Tables::default();
     assert!(tables.run(rules, &[(1, 3, 0), (1, 4, 0)]).is_ok());
     let full = Refused { index: 0, reason: Reason::Full { expected: 1 } };
@@ -204,7 +207,7 @@ fn no_more_of_an_entity_is_parked_than_the_bound() {
 
 #[test]
 fn a_transaction_releases_a_bounded_number() {
-    let rules = Rules { released: 3, ..STRICT };
+    let rules = Rules { bounds: Bounds { released: 3, ..WIDE }, ..STRICT };
     let mut tables = Tables::default();
     let early: Vec<_> = (2..10).map(|revision| (1, revision, 0)).collect();
     assert!(tables.run(rules, &early).is_ok());
@@ -253,6 +256,37 @@ fn the_newest_wins_where_gaps_are_skipped() {
     assert_eq!(tables.applied[&1], [7, 9, 20]);
 }
 
+#[test]
+fn a_delta_without_a_revision_is_refused_before_anything_is_looked_up() {
+    let none = Refused { index: 1, reason: Reason::NoRevision };
+    assert_eq!(Tables::default().run(STRICT, &[(1, 5, 0), (1, 0, 0)]), Err(none));
+}
+
+#[test]
+fn a_plan_says_what_it_released_and_whether_that_was_all() {
+    let (a, b) = (b"a".as_slice(), b"b".as_slice());
+    for (passed, released, alone) in [
+        (vec![], vec![], None),
+        (vec![Passed::Own(0)], vec![], None),
+        (vec![Passed::Released(a, 2)], vec![(a, 2)], Some((a, 2))),
+        (vec![Passed::Own(0), Passed::Released(a, 2)], vec![(a, 2)], None),
+        (vec![Passed::Released(a, 2), Passed::Released(b, 7)], vec![(a, 2), (b, 7)], None),
+    ] {
+        let plan = Plan { passed, ..Plan::default() };
+        assert_eq!(plan.released().collect::<Vec<_>>(), released, "{plan:?}");
+        assert_eq!(plan.alone(), alone, "{plan:?}");
+    }
+}
+
+#[test]
+fn the_outcomes_of_what_passed_come_back_to_their_places() {
+    let verdicts = vec![Verdict::Passed(1), Verdict::Kept(Parked), Verdict::Passed(0)];
+    let plan = Plan { verdicts, has_more: true, ..Plan::default() };
+    let outcomes = plan.outcomes(&[Applied, Outcome::Duplicate]);
+    assert!(outcomes.has_more());
+    assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), [Outcome::Duplicate, Parked, Applied]);
+}
+
 /// A stream in batches of these sizes, which are enough for it.
 fn batches<'a, D>(stream: &'a [D], sizes: &[usize]) -> Vec<&'a [D]> {
     let mut rest = stream;
@@ -274,7 +308,7 @@ proptest! {
         released in 1..4_usize,
         careful in vec(0..3_u8, 0..2),
     ) {
-        let rules = Rules { released, ..STRICT };
+        let rules = Rules { bounds: Bounds { released, ..WIDE }, ..STRICT };
         let mut tables = Tables { careful: careful.into_iter().collect(), ..Tables::default() };
         let mut naive = Naive::default();
         for batch in batches(&stream, &sizes) {

@@ -1,71 +1,66 @@
-//! What becomes of the deltas of a batch. No I/O.
+//! What becomes of the deltas of a batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use tidegate_core::Outcome;
-use tidegate_sql::tables::{
-    Mark,
-    entities::{Run, Standing},
-    parked::Key,
-};
-
-/// What decides.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// Where an entity stands that nothing is known of.
-    pub(crate) base: i64,
-    /// Whether any later revision is the next one.
-    pub(crate) skips_gaps: bool,
-    /// Whether an early delta is refused.
-    pub(crate) rejects: bool,
-    /// How many deltas of an entity may be parked.
-    pub(crate) parked: usize,
-    /// How many parked deltas a transaction releases.
-    pub(crate) released: usize,
-}
+use super::{GapPolicy, Key, Rules, Run, Standing};
+use crate::{Mark, Outcome, Outcomes};
 
 /// A delta of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delta<'a> {
-    pub(crate) entity: &'a [u8],
-    pub(crate) revision: i64,
-    pub(crate) mark: Mark,
+pub struct Delta<'a> {
+    /// Its entity.
+    pub entity: &'a [u8],
+    /// Its revision.
+    pub revision: i64,
+    /// Its message.
+    pub mark: Mark,
 }
 
 /// The deltas of a batch, and those of each entity, by their index.
 #[derive(Debug)]
-pub(crate) struct Deltas<'a> {
+pub struct Deltas<'a> {
     rules: Rules,
     each: Vec<Delta<'a>>,
     // Sorted, since all who sequence lock in this order.
     of_entity: BTreeMap<&'a [u8], Vec<usize>>,
 }
 
+/// What a transaction met when it locked the entities of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Met<'a> {
+    /// Where the entity of each run stands, if it did not advance by itself.
+    pub standings: Vec<Option<Standing>>,
+    /// What is parked of these.
+    pub stored: Vec<Key>,
+    /// Those of which a parked delta passes only alone.
+    pub careful: HashSet<&'a [u8]>,
+}
+
 /// What a transaction is to do.
 #[derive(Debug, Default)]
-pub(crate) struct Plan<'a> {
+pub struct Plan<'a> {
     /// What becomes of each delta.
-    pub(crate) verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Verdict>,
     /// What the inner service is called with, in this order.
-    pub(crate) passed: Vec<Passed<'a>>,
+    pub passed: Vec<Passed<'a>>,
     /// Parked deltas that are taken out: those that pass, and those whose place
     /// a delta of the batch took.
-    pub(crate) taken: Vec<(&'a [u8], i64)>,
+    pub taken: Vec<(&'a [u8], i64)>,
     /// Deltas of the batch that are parked.
-    pub(crate) parked: Vec<usize>,
+    pub parked: Vec<usize>,
     /// Where entities stand then that did not advance by themselves.
-    pub(crate) settled: Vec<(&'a [u8], Standing)>,
+    pub settled: Vec<(&'a [u8], Standing)>,
     /// How many parked deltas pass.
-    pub(crate) released: usize,
+    pub released: usize,
     /// Whether more parked deltas could pass.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
     /// Careful entities of which nothing that is parked can pass any more.
-    pub(crate) exhausted: Vec<&'a [u8]>,
+    pub exhausted: Vec<&'a [u8]>,
 }
 
 /// What becomes of a delta of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It passes, as this one of all that do.
     Passed(usize),
     /// It does not, and that is its outcome.
@@ -74,7 +69,7 @@ pub(crate) enum Verdict {
 
 /// A delta that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed<'a> {
+pub enum Passed<'a> {
     /// Of the batch.
     Own(usize),
     /// Parked before.
@@ -83,19 +78,33 @@ pub(crate) enum Passed<'a> {
 
 /// A delta cannot be taken, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) index: usize,
-    pub(crate) reason: Reason,
+pub struct Refused {
+    /// The delta.
+    pub index: usize,
+    /// Why it cannot be taken.
+    pub reason: Reason,
 }
 
+/// Why a delta cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// Another message has its revision.
-    Conflict { other: Mark },
+    Conflict {
+        /// That message.
+        other: Mark,
+    },
     /// It comes before its predecessor.
-    Gap { expected: i64 },
+    Gap {
+        /// The revision that should have come.
+        expected: i64,
+    },
     /// Too many of its entity wait already.
-    Full { expected: i64 },
+    Full {
+        /// The revision that they wait for.
+        expected: i64,
+    },
+    /// Its revision lies before all that an entity can have.
+    NoRevision,
 }
 
 /// An entity while the deltas of a batch are gone through.
@@ -116,36 +125,54 @@ struct Desk {
 // ===== impl Deltas =====
 
 impl<'a> Deltas<'a> {
-    pub(crate) fn new(rules: Rules, each: Vec<Delta<'a>>) -> Self {
+    /// The deltas of a batch, in its order.
+    ///
+    /// # Errors
+    ///
+    /// At the first one that has no revision.
+    pub fn new(rules: Rules, each: Vec<Delta<'a>>) -> Result<Self, Refused> {
+        if let Some(index) = each.iter().position(|delta| !rules.allow(delta.revision)) {
+            return Err(Refused { index, reason: Reason::NoRevision });
+        }
         let mut of_entity: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (index, delta) in each.iter().enumerate() {
             of_entity.entry(delta.entity).or_default().push(index);
         }
-        Self { rules, each, of_entity }
+        Ok(Self { rules, each, of_entity })
     }
 
-    pub(crate) fn get(&self, index: usize) -> &Delta<'a> {
+    /// By which rules they are taken.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The delta at `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &Delta<'a> {
         &self.each[index]
     }
 
-    /// The revisions of each entity, as one advance where they are one.
-    pub(crate) fn runs(&self) -> Vec<Run<'a>> {
+    /// The revisions of each entity, as one advance where they are one, sorted by
+    /// entity.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run<'a>> {
         self.of_entity.iter().map(|(entity, indexes)| self.run(entity, indexes)).collect()
     }
 
     fn run(&self, entity: &'a [u8], indexes: &[usize]) -> Run<'a> {
         let mut deltas: Vec<_> = indexes.iter().map(|index| self.each[*index]).collect();
-        if !self.rules.skips_gaps {
+        if !self.rules.newest_wins {
             // All of them pass in one transaction, in whichever order they come.
             deltas.sort_by_key(|delta| delta.revision);
         }
-        let is_one = deltas.windows(2).all(|pair| match self.rules.skips_gaps {
+        let is_one = deltas.windows(2).all(|pair| match self.rules.newest_wins {
             true => pair[0].revision < pair[1].revision,
             false => pair[0].revision.checked_add(1) == Some(pair[1].revision),
         });
         let before = deltas[0].revision.saturating_sub(1);
         let Delta { revision: last, mark, .. } = deltas[deltas.len() - 1];
-        let (from, to) = match (is_one, self.rules.skips_gaps) {
+        let (from, to) = match (is_one, self.rules.newest_wins) {
             (true, true) => (i64::MIN, before),
             (true, false) => (before, before),
             // At none.
@@ -155,7 +182,8 @@ impl<'a> Deltas<'a> {
     }
 
     /// The entities that did not advance by themselves, and have parked deltas.
-    pub(crate) fn waiting(&self, standings: &[Option<Standing>]) -> Vec<&'a [u8]> {
+    #[must_use]
+    pub fn waiting(&self, standings: &[Option<Standing>]) -> Vec<&'a [u8]> {
         let waits = |standing: &Option<Standing>| standing.is_some_and(|it| it.held > 0);
         self.of_entity
             .keys()
@@ -165,16 +193,17 @@ impl<'a> Deltas<'a> {
             .collect()
     }
 
-    /// Decides, knowing where the entities of the runs stand that did not
-    /// advance by themselves, and what is parked of them. Of an entity that
-    /// `is_careful`, a parked delta passes only alone.
-    pub(crate) fn decide(
-        &self,
-        standings: &[Option<Standing>],
-        stored: Vec<Key>,
-        is_careful: impl Fn(&[u8]) -> bool,
-    ) -> Result<Plan<'a>, Refused> {
-        let mut desks = self.desks(standings, stored, is_careful);
+    /// Decides, knowing what the transaction met.
+    ///
+    /// # Errors
+    ///
+    /// At the first delta that cannot be taken.
+    ///
+    /// # Panics
+    ///
+    /// When there is not a standing for each run.
+    pub fn decide(&self, met: Met<'a>) -> Result<Plan<'a>, Refused> {
+        let mut desks = self.desks(met);
         let mut plan = Plan::default();
         for index in 0..self.each.len() {
             plan.verdicts.push(Verdict::Kept(Outcome::Stale));
@@ -197,31 +226,25 @@ impl<'a> Deltas<'a> {
         Ok(plan)
     }
 
-    fn desks(
-        &self,
-        standings: &[Option<Standing>],
-        stored: Vec<Key>,
-        is_careful: impl Fn(&[u8]) -> bool,
-    ) -> BTreeMap<&'a [u8], Desk> {
-        let desk =
-            |((entity, indexes), standing): ((&&'a [u8], &Vec<usize>), &Option<Standing>)| {
-                let is_settled = standing.is_none();
-                let first = indexes.iter().map(|index| self.each[*index].revision).min();
-                let before = first.unwrap_or(self.rules.base).saturating_sub(1);
-                // Where it stood, whose run began there.
-                let standing =
-                    standing.unwrap_or(Standing { revision: before, held: 0, last: None });
-                let desk = Desk {
-                    standing,
-                    before: standing,
-                    stored: BTreeMap::new(),
-                    early: BTreeMap::new(),
-                    likes: BTreeMap::new(),
-                    is_careful: is_careful(entity),
-                    is_settled,
-                };
-                (*entity, desk)
+    fn desks(&self, met: Met<'a>) -> BTreeMap<&'a [u8], Desk> {
+        let Met { standings, stored, careful } = met;
+        let desk = |((entity, indexes), standing): ((&&'a [u8], &Vec<usize>), Option<Standing>)| {
+            let is_settled = standing.is_none();
+            let first = indexes.iter().map(|index| self.each[*index].revision).min();
+            let before = first.unwrap_or(self.rules.base()).saturating_sub(1);
+            // Where it stood, whose run began there.
+            let standing = standing.unwrap_or(Standing { revision: before, held: 0, last: None });
+            let desk = Desk {
+                standing,
+                before: standing,
+                stored: BTreeMap::new(),
+                early: BTreeMap::new(),
+                likes: BTreeMap::new(),
+                is_careful: careful.contains(entity),
+                is_settled,
             };
+            (*entity, desk)
+        };
         let mut desks: BTreeMap<_, _> = self.of_entity.iter().zip(standings).map(desk).collect();
         for Key { entity, revision, mark, withheld } in stored {
             if let Some(desk) = desks.get_mut(&*entity) {
@@ -249,7 +272,7 @@ impl<'a> Deltas<'a> {
         if revision <= at {
             return Ok(());
         }
-        if revision > at.saturating_add(1) && !self.rules.skips_gaps {
+        if revision > at.saturating_add(1) && !self.rules.newest_wins {
             plan.verdicts[index] = Verdict::Kept(Outcome::Parked);
             match other {
                 Some(_) => desk.likes.entry(revision).or_default().push(index),
@@ -279,9 +302,11 @@ impl<'a> Deltas<'a> {
     /// Lets pass what has waited for the revision at which an entity stands now.
     fn release(&self, entity: &'a [u8], desk: &mut Desk, plan: &mut Plan<'a>) {
         loop {
-            if let Some(index) = desk.early.remove(&desk.next()) {
+            if let Some(index) = desk.early.remove(&desk.standing.next()) {
                 self.pass(index, desk, plan);
-            } else if desk.can_release() && !desk.is_careful && plan.released < self.rules.released
+            } else if desk.can_release()
+                && !desk.is_careful
+                && plan.released < self.rules.bounds.released
             {
                 plan.release_one(entity, desk);
             } else {
@@ -292,12 +317,13 @@ impl<'a> Deltas<'a> {
 
     /// Notes what is left of an entity.
     fn close(&self, entity: &'a [u8], desk: Desk, plan: &mut Plan<'a>) -> Result<(), Refused> {
-        let expected = desk.next();
-        if let Some((_, index)) = desk.early.first_key_value().filter(|_| self.rules.rejects) {
+        let expected = desk.standing.next();
+        let rejects = self.rules.gaps == GapPolicy::Reject;
+        if let Some((_, index)) = desk.early.first_key_value().filter(|_| rejects) {
             return Err(Refused { index: *index, reason: Reason::Gap { expected } });
         }
         if let Some((_, index)) = desk.early.last_key_value()
-            && desk.stored.len() + desk.early.len() > self.rules.parked
+            && desk.stored.len() + desk.early.len() > self.rules.bounds.per_entity
         {
             return Err(Refused { index: *index, reason: Reason::Full { expected } });
         }
@@ -325,8 +351,51 @@ fn is_same(one: &Mark, other: &Mark) -> bool {
 // ===== impl Plan =====
 
 impl<'a> Plan<'a> {
+    /// How many deltas of the batch do not pass, with this outcome.
+    #[must_use]
+    pub fn kept(&self, outcome: Outcome) -> usize {
+        self.verdicts.iter().filter(|it| **it == Verdict::Kept(outcome)).count()
+    }
+
+    /// The parked deltas that pass, in order.
+    pub fn released(&self) -> impl Iterator<Item = (&'a [u8], i64)> {
+        self.passed.iter().filter_map(|passed| match passed {
+            Passed::Own(_) => None,
+            Passed::Released(entity, revision) => Some((*entity, *revision)),
+        })
+    }
+
+    /// The parked delta that passes, if nothing else does.
+    #[must_use]
+    pub fn alone(&self) -> Option<(&'a [u8], i64)> {
+        match self.passed[..] {
+            [Passed::Released(entity, revision)] => Some((entity, revision)),
+            _ => None,
+        }
+    }
+
+    /// The revision that an entity waits for then, if it is settled.
+    #[must_use]
+    pub fn expected(&self, entity: &[u8]) -> Option<i64> {
+        let settled = self.settled.iter().find(|(settled, _)| *settled == entity);
+        settled.map(|(_, standing)| standing.next())
+    }
+
+    /// The outcomes of the deltas of the batch, knowing those of what passed.
+    ///
+    /// # Panics
+    ///
+    /// When these are fewer than what passed.
+    pub fn outcomes(&self, applied: &[Outcome]) -> Outcomes {
+        let outcome = |verdict: &Verdict| match verdict {
+            Verdict::Passed(index) => applied[*index],
+            Verdict::Kept(outcome) => *outcome,
+        };
+        self.verdicts.iter().map(outcome).collect::<Outcomes>().with_more(self.has_more)
+    }
+
     fn release_one(&mut self, entity: &'a [u8], desk: &mut Desk) {
-        let revision = desk.next();
+        let revision = desk.standing.next();
         let (mark, _) = desk.stored.remove(&revision).expect("it is parked");
         self.taken.push((entity, revision));
         self.passed.push(Passed::Released(entity, revision));
@@ -346,13 +415,9 @@ impl<'a> Plan<'a> {
 // ===== impl Desk =====
 
 impl Desk {
-    fn next(&self) -> i64 {
-        self.standing.revision.saturating_add(1)
-    }
-
     /// Whether its next delta is parked, and may be tried.
     fn can_release(&self) -> bool {
-        self.stored.get(&self.next()).is_some_and(|(_, is_withheld)| !is_withheld)
+        self.stored.get(&self.standing.next()).is_some_and(|(_, is_withheld)| !is_withheld)
     }
 }
 
