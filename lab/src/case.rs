@@ -16,7 +16,7 @@ use tidegate_oracle::{
     Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Partition, Queries,
     Rules, Tables, judge, ledger,
 };
-use tidegate_testkit::{LedgerRecord, Proxy, Wire};
+use tidegate_testkit::{LedgerRecord, NewRecord, Proxy, Wire};
 use tokio::{fs::File, sync::Mutex as AsyncMutex};
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     member::{Counters, Member},
     progress::Line,
     services::Services,
-    worker::{Arguments, Protocol},
+    worker::{Arguments, Protocol, Start},
 };
 
 pub(crate) use self::wait::until;
@@ -39,6 +39,7 @@ pub(crate) struct Case {
     services: Arc<Services>,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
+    quick: bool,
     pub(crate) topic: String,
     pub(crate) group: String,
     pub(crate) cluster: Cluster,
@@ -69,6 +70,8 @@ pub(crate) struct Terms {
     pub(crate) services: Arc<Services>,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
+    /// As little as will do.
+    pub(crate) quick: bool,
     /// Names topic and group of this run of the experiment.
     pub(crate) id: String,
     /// Names its schema: such names are short.
@@ -82,13 +85,14 @@ pub(crate) struct Terms {
 
 impl Case {
     pub(crate) async fn begin(terms: Terms) -> Result<Self> {
-        let Terms { services, protocol, seed, id, schema, directory, line } = terms;
+        let Terms { services, protocol, seed, quick, id, schema, directory, line } = terms;
         tokio::fs::create_dir_all(&directory).await?;
         let cluster = Cluster::new(services.bootstrap())?;
         let schema = Schema::create(services.database_url(), &schema).await;
         Ok(Self {
             protocol,
             seed,
+            quick,
             topic: id.clone(),
             group: id,
             cluster,
@@ -140,14 +144,40 @@ impl Case {
         self.watch_group().await
     }
 
+    /// Writes records of a ledger.
     pub(crate) async fn produce(&self, records: &[LedgerRecord]) -> Result<()> {
-        self.cluster.produce(&self.topic, records).await?;
+        self.write(records.iter().map(NewRecord::from).collect()).await
+    }
+
+    /// Writes records.
+    pub(crate) async fn write(&self, records: Vec<NewRecord>) -> Result<()> {
+        let partitions: Vec<_> = records.iter().map(|record| record.partition).collect();
+        self.cluster.write(&self.topic, records).await?;
         let mut collected = self.collected();
-        for record in records {
-            let end = collected.ends.entry(record.partition).or_default();
-            *end += 1;
+        for partition in partitions {
+            *collected.ends.entry(partition).or_default() += 1;
         }
         Ok(())
+    }
+
+    /// The offset behind the last record of a partition.
+    pub(crate) fn end(&self, partition: i32) -> i64 {
+        self.collected().ends.get(&partition).copied().unwrap_or_default()
+    }
+
+    /// How many partitions the topic has.
+    pub(crate) fn partitions(&self) -> usize {
+        usize::try_from(*lock(&self.partitions)).unwrap_or_default()
+    }
+
+    /// How long a storm of rebalances is to last.
+    pub(crate) fn storm_seconds(&self) -> u64 {
+        if self.quick { 12 } else { 60 }
+    }
+
+    /// The services that it works with.
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
     }
 
     /// Waits until the group has committed all that was written.
@@ -234,6 +264,9 @@ impl Case {
             commit_interval: 200,
             drain: None,
             connections: 4,
+            idle_transaction: 60_000,
+            start: Start::Earliest,
+            topic_check: 30_000,
         }
     }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Parser;
 use xtask::services::{Sources, is_interrupted, wait_for_the_end};
 
-use crate::{experiments::EXPERIMENTS, progress::Progress, run, worker::Protocol};
+use crate::{experiments, progress::Progress, run, worker::Protocol};
 
 /// Runs a real Kafka, a real PostgreSQL and worker processes through failures,
 /// and judges what is left.
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let progress = Progress::default();
     if arguments.list {
-        for experiment in EXPERIMENTS {
+        for experiment in experiments::all() {
             progress.say(format_args!("{:<50} {}", experiment.name, experiment.about));
         }
         return ExitCode::SUCCESS;

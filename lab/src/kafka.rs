@@ -9,7 +9,7 @@ use rdkafka::{
     client::DefaultClientContext,
     error::RDKafkaErrorCode as Code,
 };
-use tidegate_testkit::{LedgerRecord, NewRecord, produce};
+use tidegate_testkit::{NewRecord, produce};
 use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
@@ -56,21 +56,26 @@ impl Cluster {
             .with_context(|| format!("deleting topic {name}"))
     }
 
-    /// Deletes a group, if it is there and has no members.
+    /// Deletes a group, if it is there, once its members are gone.
     pub(crate) async fn delete_group(&self, name: &str) -> Result<()> {
-        let results = self.admin.delete_groups(&[name], &options()).await?;
-        for result in results {
-            match result {
-                Ok(_) | Err((_, Code::GroupIdNotFound)) => {}
-                Err((group, code)) => bail!("deleting group {group}: {code}"),
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let results = self.admin.delete_groups(&[name], &options()).await?;
+            match results.into_iter().next() {
+                // One that was killed stays a member until its session ends.
+                Some(Err((_, Code::NonEmptyGroup))) if Instant::now() < deadline => {
+                    sleep(PAUSE * 4).await;
+                }
+                Some(Err((_, code))) if code != Code::GroupIdNotFound => {
+                    bail!("deleting group {name}: {code}")
+                }
+                _ => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Writes records, and waits until all are written.
-    pub(crate) async fn produce(&self, topic: &str, records: &[LedgerRecord]) -> Result<()> {
-        let records: Vec<_> = records.iter().map(NewRecord::from).collect();
+    pub(crate) async fn write(&self, topic: &str, records: Vec<NewRecord>) -> Result<()> {
         let (bootstrap, topic) = (self.bootstrap.clone(), topic.to_owned());
         spawn_blocking(move || produce(&bootstrap, &topic, records)).await??;
         Ok(())

@@ -24,7 +24,7 @@ use tokio::{
 use xtask::services::{Process, Run};
 
 use self::state::Shared;
-pub(crate) use self::state::{Counters, State};
+pub(crate) use self::state::{Counters, Standing, State};
 use crate::worker::{Arguments, Logged};
 
 /// How long anything may take that has to happen.
@@ -110,6 +110,11 @@ impl Member {
         self.order(Order::Release { id: barrier.id }).await
     }
 
+    /// Tells it to let go what is held, and does not wait: it may be frozen.
+    pub(crate) async fn release_later(&self, barrier: Barrier) -> Result<()> {
+        self.say(&Order::Release { id: barrier.id }.to_string()).await
+    }
+
     /// Sends an order to the probes, and waits until it is carried out.
     pub(crate) async fn order(&self, order: Order) -> Result<()> {
         self.say(&order.to_string()).await?;
@@ -191,6 +196,18 @@ impl Member {
         self.until(&what, |state| {
             let told = state.counted > before || state.is_silent();
             told.then(|| state.counters.clone())
+        })
+        .await
+    }
+
+    /// How its partitions stand, those that it has.
+    pub(crate) async fn status(&self) -> Result<Vec<Standing>> {
+        let before = self.shared.lock().told;
+        self.say("status").await?;
+        let what = format!("{} tells its status", self.name);
+        self.until(&what, |state| {
+            let told = state.told > before;
+            (told || state.is_silent()).then(|| state.status.clone())
         })
         .await
     }

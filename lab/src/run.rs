@@ -12,10 +12,10 @@ use crate::{
     cli::{Arguments, Ended},
     crate_tests,
     evidence::Evidence,
-    experiments::{EXPERIMENTS, Expects, Experiment},
+    experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
-    services::Services,
+    services::{Lacking, Services},
     worker::{Protocol, now},
 };
 
@@ -38,6 +38,7 @@ struct Lab {
     directory: PathBuf,
     id: String,
     keep: bool,
+    quick: bool,
     progress: Progress,
 }
 
@@ -64,6 +65,7 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
             directory,
             id,
             keep: arguments.keep,
+            quick: arguments.quick,
             progress: progress.clone(),
         },
         Err(error) if error.is::<Missing>() => {
@@ -76,13 +78,16 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
     if with_tests {
         evidence.push(lab.report(crate_tests::run(&lab.services, &lab.directory, &progress).await));
     }
-    let running = stream::iter(planned).map(|planned| lab.run(planned));
-    let mut running = running.buffered(SIDE_BY_SIDE);
-    while let Some(ended) = running.next().await {
-        ensure!(!is_interrupted(), "interrupted");
-        evidence.push(ended?);
+    let (alone, together): (Vec<_>, Vec<_>) =
+        planned.into_iter().partition(|planned| planned.experiment.alone);
+    for (planned, at_once) in [(together, SIDE_BY_SIDE), (alone, 1)] {
+        let running = stream::iter(planned).map(|planned| lab.run(planned));
+        let mut running = running.buffered(at_once);
+        while let Some(ended) = running.next().await {
+            ensure!(!is_interrupted(), "interrupted");
+            evidence.push(ended?);
+        }
     }
-    drop(running);
     let path = report::write(&lab.directory, &lab.id, &evidence).await?;
     progress.say(report::table(&evidence));
     progress.say(format_args!("report: {}", path.display()));
@@ -96,7 +101,7 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
 fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     let Arguments { only, protocol, quick, seed, rounds, .. } = arguments;
     for name in only {
-        let known = EXPERIMENTS.iter().any(|it| it.is_called(name)) || name == crate_tests::NAME;
+        let known = experiments::all().any(|it| it.is_called(name)) || name == crate_tests::NAME;
         if !known {
             bail!("there is no experiment `{name}`; `--list` names them");
         }
@@ -105,7 +110,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     for round in 0..*rounds {
         let asked =
             |it: &&Experiment| only.is_empty() || only.iter().any(|name| it.is_called(name));
-        for (number, experiment) in EXPERIMENTS.iter().enumerate().filter(|(_, it)| asked(it)) {
+        for (number, experiment) in experiments::all().enumerate().filter(|(_, it)| asked(it)) {
             let all = experiment.protocols;
             let seed = seed.wrapping_add(u64::from(round));
             let chosen = usize::try_from(seed).unwrap_or_default().wrapping_add(number) % all.len();
@@ -140,6 +145,7 @@ impl Lab {
             services: Arc::clone(&self.services),
             protocol,
             seed,
+            quick: self.quick,
             id,
             schema: format!("lab_{}_{number}", self.id),
             directory: self.directory.join(evidence.file_stem()),
@@ -189,7 +195,8 @@ fn verdict(
     findings: Option<&Findings>,
 ) -> (Verdict, Vec<String>) {
     if let Err(error) = ran {
-        let verdict = if error.is::<Missing>() { Verdict::NotRun } else { Verdict::Fail };
+        let lacks = error.is::<Missing>() || error.is::<Lacking>();
+        let verdict = if lacks { Verdict::NotRun } else { Verdict::Fail };
         return (verdict, vec![format!("{error:#}")]);
     }
     let Some(findings) = findings else {

@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::log::now;
 pub use self::{
-    arguments::{Arguments, LayerName, Protocol, Sabotage},
+    arguments::{Arguments, LayerName, Protocol, Sabotage, Start},
     line::Line,
     log::Logged,
 };

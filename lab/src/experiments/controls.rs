@@ -2,14 +2,39 @@
 //! defence.
 
 use anyhow::{Result, ensure};
-use tidegate_oracle::{Queries, Rules};
+use tidegate_oracle::{Queries, Rules, ViolationKind};
 use tidegate_testkit::{Point, When};
 
-use super::data::{PARTITIONS, plain};
+use super::{
+    Experiment,
+    data::{PARTITIONS, plain},
+};
 use crate::{
     case::{Case, until},
-    worker::{Arguments, LayerName, Sabotage},
+    worker::{Arguments, LayerName, Protocol, Sabotage},
 };
+
+// The protocol makes no difference to what is wrong.
+const ONE: &[Protocol] = &[Protocol::Consumer];
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "control-highest-offset",
+        "A worker commits the highest offset that is finished, and is killed with a hole \
+         below it.",
+        |case| Box::pin(highest_offset(case)),
+    )
+    .finds(&[ViolationKind::CommittedPastUnfinished, ViolationKind::MissingEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-nothing-marked",
+        "A worker's transactions mark nothing, and it is killed behind one.",
+        |case| Box::pin(nothing_marked(case)),
+    )
+    .finds(&[ViolationKind::SecondEffect])
+    .on(ONE),
+];
 
 /// Two lanes, of which one waits: the other one's records are above its hole.
 pub(super) async fn highest_offset(case: &Case) -> Result<()> {
