@@ -267,6 +267,7 @@ impl Case {
             idle_transaction: 60_000,
             start: Start::Earliest,
             topic_check: 30_000,
+            property: debug_property(),
         }
     }
 
@@ -378,6 +379,12 @@ impl Case {
     pub(crate) fn collected(&self) -> MutexGuard<'_, Collected> {
         lock(&self.collected)
     }
+}
+
+/// What the client itself is to log, for a person who looks for a fault in it.
+fn debug_property() -> Vec<String> {
+    let contexts = std::env::var("TIDEGATE_LAB_DEBUG").ok();
+    contexts.map(|contexts| format!("debug={contexts}")).into_iter().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

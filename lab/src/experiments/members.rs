@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     Experiment,
     common::{feed, shared, takes_all},
-    data::{Halves, ledger_with, plain_over, wide},
+    data::{Halves, delta, ledger_with, wide},
 };
 use crate::{
     case::{Case, until},
@@ -82,28 +82,18 @@ async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
 async fn hot_partition(case: &Case) -> Result<()> {
     const WIDE: i32 = 8;
 
-    // All accounts lie in partition 0 of the hot one; a ledger is spread evenly.
-    let hot = plain_over(case.seed, 12_000, 60, 1);
-    let mut rest = plain_over(case.seed, 7 * 1_000, 7 * 20, 7);
     case.create_topic(WIDE).await?;
     let members = super::common::members(case, &["first", "second"]).await?;
-    for records in [&mut rest.first, &mut rest.second] {
-        for record in records {
-            record.partition += 1;
-        }
-    }
-    let rest: Vec<_> = [rest.first, rest.second].concat();
-    let rest = rest.iter().map(|record| {
-        // Accounts and ids of their own.
-        let text = String::from_utf8_lossy(&record.payload);
-        let text = text.replace("account-", "other-").replace("\"id\":", "\"id\":9");
-        tidegate_testkit::NewRecord::new(record.partition, text).with_key(record.key.clone())
-    });
-    let rest: Vec<_> = rest.collect();
-    case.produce(&hot.first).await?;
-    case.produce(&hot.second).await?;
-    case.write(rest).await?;
-    case.fault("p0 has 12 000 records, and each of the others 1 000");
+    let of = |partition: i32| {
+        let count = if partition == 0 { 6_000 } else { 600 };
+        (0..count).map(move |n| {
+            let (account, revision) = (n % 20, n / 20 + 1);
+            let name = format!("account-{partition}-{account}");
+            delta(partition, i64::from(partition) * 10_000 + n + 1, &name, revision, 1)
+        })
+    };
+    case.write((0..WIDE).flat_map(of).collect()).await?;
+    case.fault("p0 has 6 000 records, and each of the others 600");
     let began = Instant::now();
     let at_end = async |partition: i32| -> Result<bool> {
         let committed = case.committed().await?.get(&case.partition(partition)).copied();

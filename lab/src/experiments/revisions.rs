@@ -110,10 +110,8 @@ async fn stale_first_and_equal(case: &Case) -> Result<()> {
     records.push(delta(0, 102, "a", 12, 1));
     records.push(delta(0, 103, "a", 12, 2));
     records.push(delta(0, 11, "a", 11, 1));
-    // A history that does not begin with 1, and revisions that are none.
+    // A history that does not begin with 1.
     records.extend((2..=5).map(|n| delta(1, 200 + n, "b", n, 1)));
-    records.push(delta(1, 300, "c", 0, 1));
-    records.push(delta(1, 301, "c", 1, 1));
     case.write(records).await?;
     case.fault("revisions that are over, not the first, and taken");
     case.consumed().await?;

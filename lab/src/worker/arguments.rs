@@ -78,6 +78,9 @@ pub struct Arguments {
     /// Where a partition starts for which nothing is committed.
     #[arg(long, value_enum, default_value_t = Start::Earliest)]
     pub start: Start,
+    /// Properties of librdkafka, each as `name=value`.
+    #[arg(long)]
+    pub property: Vec<String>,
     /// How often the ids of topics are looked at, in milliseconds.
     #[arg(long, default_value_t = 30_000)]
     pub topic_check: u64,
@@ -195,6 +198,9 @@ impl Arguments {
         option("idle-transaction", self.idle_transaction.to_string());
         option("start", value_name(&self.start));
         option("topic-check", self.topic_check.to_string());
+        for property in &self.property {
+            option("property", property.clone());
+        }
         for (flag, given) in [("guard", self.guard), ("detached", self.detached)] {
             if given {
                 line.push(format!("--{flag}"));
@@ -241,6 +247,9 @@ impl Arguments {
         if let Some(instance) = &self.instance {
             config = config.property("group.instance.id", instance);
         }
+        for (name, value) in self.property.iter().filter_map(|it| it.split_once('=')) {
+            config = config.property(name, value);
+        }
         if let Some(drain) = self.drain {
             config = config.drain_deadline(Duration::from_millis(drain));
         }
@@ -284,6 +293,7 @@ mod tests {
         arguments.start = Start::Latest;
         arguments.idle_transaction = 5;
         arguments.topic_check = 6;
+        arguments.property = vec!["debug=cgrp".to_owned()];
         let line = ["x".to_owned()].into_iter().chain(arguments.command_line());
         let again = Arguments::parse_from(line);
         assert_eq!(format!("{arguments:?}"), format!("{again:?}"));
