@@ -9,11 +9,8 @@ use rdkafka::{
     client::DefaultClientContext,
     error::RDKafkaErrorCode as Code,
 };
-use tidegate_testkit::{NewRecord, produce};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, sleep},
-};
+use tidegate_testkit::NewRecord;
+use tokio::time::{Instant, sleep};
 
 /// A cluster, as its administrator sees it.
 pub(crate) struct Cluster {
@@ -76,9 +73,8 @@ impl Cluster {
 
     /// Writes records, and waits until all are written.
     pub(crate) async fn write(&self, topic: &str, records: Vec<NewRecord>) -> Result<()> {
-        let (bootstrap, topic) = (self.bootstrap.clone(), topic.to_owned());
-        spawn_blocking(move || produce(&bootstrap, &topic, records)).await??;
-        Ok(())
+        let cluster = tidegate_testkit::Cluster::at(&self.bootstrap);
+        Ok(cluster.produce(topic, records).await?)
     }
 
     fn partitions(&self, topic: &str) -> Option<usize> {

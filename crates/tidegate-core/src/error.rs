@@ -143,8 +143,12 @@ impl Error {
         let mut text = self.to_string();
         let mut cause = StdError::source(self);
         while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
+            let said = error.to_string();
+            // Some errors print their cause, and have it as their source too.
+            if !text.ends_with(&said) {
+                text.push_str(": ");
+                text.push_str(&said);
+            }
             cause = error.source();
         }
         text
@@ -236,6 +240,17 @@ mod tests {
         let boxed: BoxError = "elapsed".into();
         assert_eq!(boxed.class(), Class::Transient);
         assert_eq!(Error::from(boxed).class(), Class::Transient);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot look it up: {0}")]
+    struct Talkative(#[source] NoAccount);
+
+    #[test]
+    fn a_cause_that_is_printed_already_is_not_printed_again() {
+        let error = Error::new(Class::Fatal, Talkative(NoAccount(5)));
+        let chain = "the partition cannot go on: cannot look it up: no account 5";
+        assert_eq!(error.chain(), chain);
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub struct Fingerprint([u8; 16]);
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which message it is",
     label = "needed by an inbox",
-    note = "implement `Identified` for `{Self}`, or take the id from the record: `InboxLayer::by_offset`, `by_key`, `by_header`"
+    note = "implement `Identified` for `{Self}`, or take the id from the record: `InboxLayer::by_offset`, `by_key`, `by_header`",
+    note = "if `{Self}` is `()`, nothing has decoded the record: write `DecodeLayer` before `QueueLayer`"
 )]
 pub trait Identified {
     /// The message's id: the same for every delivery of the message, and for
@@ -42,7 +43,8 @@ pub trait Identified {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which entity and revision it is",
     label = "needed by a sequencer, and by a queue whose lanes are by entity",
-    note = "implement `Sequenced` for `{Self}`, or let lanes go by the record's key: `QueueLayer::by_key`"
+    note = "implement `Sequenced` for `{Self}`, or let lanes go by the record's key: `QueueLayer::by_key`",
+    note = "if `{Self}` is `()`, nothing has decoded the record: write `DecodeLayer` before `QueueLayer`"
 )]
 pub trait Sequenced {
     /// The entity that the value changes.

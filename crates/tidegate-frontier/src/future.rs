@@ -26,9 +26,10 @@ pub struct ResponseFuture<F> {
 
 #[pin_project(project = StateProj)]
 enum State<F> {
-    // The offset was not admitted; there is no inner future.
+    // The offset was not admitted; there is no inner future. Boxed: few are
+    // refused, and all the others save the room.
     Refused {
-        error: Option<Error>,
+        error: Option<Box<Error>>,
     },
     Running {
         #[pin]
@@ -47,7 +48,7 @@ pub(crate) struct Admission {
 
 impl<F> ResponseFuture<F> {
     pub(crate) fn refused(error: Error) -> Self {
-        Self { state: State::Refused { error: Some(error) } }
+        Self { state: State::Refused { error: Some(Box::new(error)) } }
     }
 
     pub(crate) fn running(inner: F, admission: Admission) -> Self {
@@ -66,7 +67,7 @@ where
         match self.project().state.project() {
             StateProj::Refused { error } => {
                 let error = error.take().expect("a future is not polled after it is done");
-                Poll::Ready(Err(error))
+                Poll::Ready(Err(*error))
             }
             StateProj::Running { inner, admission } => {
                 let result = ready!(inner.poll(cx));

@@ -1,9 +1,12 @@
 //! Which messages of a batch are new. No I/O.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use tidegate_core::{Batch, Delivery, Error, Fingerprint, Identify, MessageId, Outcome};
-use tidegate_sql::tables::markers::{Marker, Pruned};
+use tidegate_core::{Batch, Delivery, Error, Fingerprint, Identify, Outcome};
+use tidegate_sql::tables::{
+    Mark,
+    markers::{Marker, Pruned},
+};
 
 use crate::Conflict;
 
@@ -36,8 +39,10 @@ impl Messages {
     ) -> Result<Self, Error> {
         let marker = |delivery: &std::sync::Arc<Delivery<T>>| {
             Ok(Marker {
-                id: identify.identify(delivery)?,
-                fingerprint: Fingerprint::of_record(&delivery.record),
+                mark: Mark {
+                    id: identify.identify(delivery)?,
+                    fingerprint: Fingerprint::of_record(&delivery.record),
+                },
                 offset: delivery.record.offset,
             })
         };
@@ -45,8 +50,8 @@ impl Messages {
     }
 
     /// The message of the delivery at `index`.
-    pub(crate) fn id(&self, index: usize) -> MessageId {
-        self.each[index].id
+    pub(crate) fn mark(&self, index: usize) -> Mark {
+        self.each[index].mark
     }
 
     /// The lowest offset of the batch.
@@ -60,7 +65,7 @@ impl Messages {
     /// may lie among the pruned offsets.
     pub(crate) fn markers(&self) -> Vec<&Marker> {
         let mut markers: Vec<_> = self.each.iter().collect();
-        markers.sort_by_key(|marker| marker.id);
+        markers.sort_by_key(|marker| marker.mark.id);
         markers
     }
 
@@ -68,25 +73,23 @@ impl Messages {
     /// messages were claimed before.
     ///
     /// A batch may hold a message twice: the first is the one to be applied.
-    pub(crate) fn decide(
-        &self,
-        pruned: Pruned,
-        before: Vec<(MessageId, Fingerprint)>,
-    ) -> Result<Decided, ConflictAt> {
-        let mut seen: BTreeMap<_, _> = before.into_iter().collect();
+    pub(crate) fn decide(&self, pruned: Pruned, before: Vec<Mark>) -> Result<Decided, ConflictAt> {
+        let before = before.into_iter().map(|mark| (mark.id, mark.fingerprint));
+        let mut seen: HashMap<_, _> = before.collect();
         let mut each = Vec::with_capacity(self.each.len());
         for (index, marker) in self.each.iter().enumerate() {
             if pruned.contains(marker.offset) {
                 each.push(Some(Outcome::TooOld));
                 continue;
             }
-            match seen.insert(marker.id, marker.fingerprint) {
+            let Mark { id, fingerprint } = marker.mark;
+            match seen.insert(id, fingerprint) {
                 None => each.push(None),
-                Some(fingerprint) if fingerprint == marker.fingerprint => {
+                Some(before) if before == fingerprint => {
                     each.push(Some(Outcome::Duplicate));
                 }
                 Some(_) => {
-                    let conflict = Conflict { id: marker.id };
+                    let conflict = Conflict { id };
                     return Err(ConflictAt { index, conflict });
                 }
             }
@@ -101,16 +104,21 @@ mod tests {
 
     use proptest::{collection::vec, prelude::*};
     use tidegate_core::{Fingerprint, MessageId, Outcome};
-    use tidegate_sql::tables::markers::{Marker, Pruned};
+    use tidegate_sql::tables::{
+        Mark,
+        markers::{Marker, Pruned},
+    };
 
     use super::{Conflict, ConflictAt, Messages};
 
+    fn mark(id: u8, payload: u8) -> Mark {
+        let id = MessageId::from(u128::from(id));
+        Mark { id, fingerprint: Fingerprint::of(&[payload]) }
+    }
+
     fn messages(each: &[(u8, u8, i64)]) -> Messages {
-        let marker = |&(id, payload, offset): &(u8, u8, i64)| Marker {
-            id: MessageId::from(u128::from(id)),
-            fingerprint: Fingerprint::of(&[payload]),
-            offset,
-        };
+        let marker =
+            |&(id, payload, offset): &(u8, u8, i64)| Marker { mark: mark(id, payload), offset };
         Messages { each: each.iter().map(marker).collect() }
     }
 
@@ -130,7 +138,7 @@ mod tests {
         let batch = messages(&[(1, 0, 0), (2, 0, 1), (1, 9, 2)]);
         let met = batch.decide(Pruned::default(), Vec::new()).unwrap_err();
         assert_eq!(met, ConflictAt { index: 2, conflict: conflict(1) });
-        let before = vec![(MessageId::from(2_u128), Fingerprint::of(&[7]))];
+        let before = vec![mark(2, 7)];
         let met = batch.decide(Pruned::default(), before).unwrap_err();
         assert_eq!(met, ConflictAt { index: 1, conflict: conflict(2) });
     }
@@ -155,7 +163,7 @@ mod tests {
                 let before = inbox
                     .iter()
                     .filter(|(id, _)| each.iter().any(|(it, _, at)| it == *id && !pruned.contains(*at)))
-                    .map(|(id, payload)| (MessageId::from(u128::from(*id)), Fingerprint::of(&[*payload])))
+                    .map(|(id, payload)| mark(*id, *payload))
                     .collect();
                 let mut next = inbox.clone();
                 let expected: Result<Vec<_>, usize> = each

@@ -9,12 +9,15 @@ use std::{
 };
 
 use tidegate_core::{
-    Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, MessageId, Outcome,
-    Outcomes, take_ready,
+    Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, Outcome, Outcomes,
+    take_ready,
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, is_unreachable,
-    tables::markers::{self, Claim},
+    tables::{
+        Mark,
+        markers::{self, Claim},
+    },
 };
 use tokio::time::Instant;
 use tower_service::Service;
@@ -108,7 +111,7 @@ struct Call {
 /// The deliveries of a batch that are new.
 struct New<T> {
     batch: Batch<Delivery<T>>,
-    ids: Arc<[MessageId]>,
+    marks: Arc<[Mark]>,
 }
 
 impl Call {
@@ -243,7 +246,8 @@ impl Call {
                         "cannot go on with what a batch set free",
                     );
                     failures += 1;
-                    if failures == FAILURES {
+                    let is_down = self.lease.condition() == Condition::DatabaseDown;
+                    if failures == FAILURES || is_down {
                         return;
                     }
                 }
@@ -272,13 +276,13 @@ impl Call {
 impl<T> New<T> {
     fn of(batch: &Batch<Delivery<T>>, messages: &Messages, decided: &Decided) -> Option<Self> {
         let new = || decided.each.iter().enumerate().filter(|(_, it)| it.is_none());
-        let ids = new().map(|(index, _)| messages.id(index)).collect();
+        let marks = new().map(|(index, _)| messages.mark(index)).collect();
         let deliveries = new().map(|(index, _)| Arc::clone(&batch[index])).collect();
-        Batch::new(deliveries).map(|batch| Self { batch, ids })
+        Batch::new(deliveries).map(|batch| Self { batch, marks })
     }
 
     fn in_transaction(&self, txn: Txn) -> InTransaction<Batch<Delivery<T>>> {
-        InTransaction::new(txn, self.batch.clone()).with_ids(Arc::clone(&self.ids))
+        InTransaction::new(txn, self.batch.clone()).with_marks(Arc::clone(&self.marks))
     }
 }
 

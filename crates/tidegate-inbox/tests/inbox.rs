@@ -14,16 +14,20 @@ use std::{
 
 use sea_orm::{ActiveValue::Set, EntityTrait as _};
 use tidegate_core::{
-    Batch, Class, Condition, Delivery, Error, Header, Identified, Lease, LeaseOwner, MessageId,
+    Batch, Class, Condition, Delivery, Epoch, Error, Header, Identified, Lease, LeaseOwner,
+    MessageId,
     Outcome::{self, Applied, Duplicate},
-    Outcomes, Record,
+    Outcomes, Record, Terms, TopicPartition,
 };
 use tidegate_inbox::{Conflict, Inbox, InboxLayer, InboxService};
 use tidegate_sql::{Database, DbErr, EffectService, InTransaction, LeaseEnded, Txn, effect_fn};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-use crate::common::{REFUSED, TestDatabase, ledger, proxy::Proxy};
+use crate::common::{REFUSED, TestDatabase, ledger};
 
 #[derive(Clone, Debug)]
 struct Transfer {
@@ -190,6 +194,27 @@ async fn nothing_is_committed_without_the_lease_and_the_next_owner_applies_it() 
     }
 }
 
+// By the clock: nobody has told the lease that it is over.
+#[tokio::test]
+async fn nothing_is_committed_when_the_last_proof_has_run_out() {
+    for test in TestDatabase::each().await {
+        let terms = Terms { session: Some(Duration::from_millis(100)), ..Terms::default() };
+        let partition = TopicPartition::new("topic", 0);
+        let (_owner, lease) = Lease::grant_on(partition, Epoch::new(1, "member"), terms);
+        let slow = layer(&test).layer(service_fn(|request: InTxn| async move {
+            let lease = request.request.first().lease.clone();
+            let outcomes = effect_fn(apply).oneshot(request).await;
+            while lease.is_held() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            outcomes
+        }));
+        let error = send(&slow, batch(&lease, &[1])).await.unwrap_err();
+        assert_eq!(error.class(), Class::Fenced);
+        assert_eq!(test.count("tidegate_inbox").await, 0);
+    }
+}
+
 #[tokio::test]
 async fn a_draining_lease_is_good_for_the_batch_that_runs() {
     for test in TestDatabase::each().await {
@@ -316,9 +341,7 @@ async fn overlapping_batches_do_not_deadlock() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_found_again() {
-    let Some(server) = common::server() else { return };
-    let proxy = Proxy::before(&server).await;
-    let test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let stack = stack(&test);
 

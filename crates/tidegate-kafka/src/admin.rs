@@ -24,6 +24,8 @@ pub(crate) enum Request {
     Topics(BTreeSet<Arc<str>>),
     /// How a group stands.
     Describe { group: String },
+    /// The configuration of a group, from this broker.
+    Config { group: String, broker: i32 },
     /// Commits offsets for a group without members.
     Alter { group: String, offsets: Vec<(TopicPartition, Position)> },
     /// Forgets what a group without members has committed.
@@ -58,6 +60,8 @@ pub(crate) enum Facts {
     Offsets(BTreeMap<TopicPartition, Result<i64, Failure>>),
     Topics(BTreeMap<Arc<str>, Result<Topic, Failure>>),
     Group(GroupDescription),
+    /// The values of a configuration, by name.
+    Config(BTreeMap<String, String>),
     /// Whether each partition's offset was altered, or forgotten.
     Altered(BTreeMap<TopicPartition, Result<(), Failure>>),
 }

@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use rdkafka::{
     ClientContext,
@@ -59,7 +59,8 @@ type Delivered = oneshot::Sender<Option<KafkaError>>;
 // ===== impl DeadLetterTopic =====
 
 impl DeadLetterTopic {
-    /// Creates a store that writes to `topic`, with the connection of `config`.
+    /// Creates a store that writes to `topic`, with the connection of `config`,
+    /// and tries for 30 s to store a letter.
     ///
     /// The topic has to be there.
     ///
@@ -67,11 +68,28 @@ impl DeadLetterTopic {
     ///
     /// When the client refuses the configuration.
     pub fn new(config: &KafkaConfig, topic: impl Into<Arc<str>>) -> Result<Self, ConfigError> {
+        Self::with_timeout(config, topic, Duration::from_secs(30))
+    }
+
+    /// The same, and tries for `timeout` before it says that a letter is not
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// When the client refuses the configuration.
+    pub fn with_timeout(
+        config: &KafkaConfig,
+        topic: impl Into<Arc<str>>,
+        timeout: Duration,
+    ) -> Result<Self, ConfigError> {
         let producer = config
             .plain_client()
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("linger.ms", "0")
+            // The topic is there; the client's 30 s would hide that it is not.
+            .set("topic.metadata.propagation.max.ms", "5000")
+            .set("message.timeout.ms", timeout.as_millis().to_string())
             .create_with_context(Deliveries)
             .map_err(|error| ConfigError::Refused { reason: error.to_string() })?;
         Ok(Self { producer: Arc::new(producer), topic: topic.into() })

@@ -207,7 +207,11 @@ impl CommitResult {
 }
 
 fn describe() {
-    describe_counter!("tidegate_kafka_rebalances_total", "Events of the group, answered, by kind.");
+    describe_counter!(
+        "tidegate_kafka_rebalances_total",
+        Unit::Count,
+        "Events of the group, answered, by kind."
+    );
     describe_histogram!(
         "tidegate_kafka_rebalance_seconds",
         Unit::Seconds,
@@ -215,14 +219,24 @@ fn describe() {
     );
     describe_counter!(
         "tidegate_kafka_partitions_assigned_total",
+        Unit::Count,
         "Partitions given to this member."
     );
-    describe_counter!("tidegate_kafka_partitions_revoked_total", "Partitions taken back in order.");
+    describe_counter!(
+        "tidegate_kafka_partitions_revoked_total",
+        Unit::Count,
+        "Partitions taken back in order."
+    );
     describe_counter!(
         "tidegate_kafka_partitions_lost_total",
+        Unit::Count,
         "Partitions taken away without a drain."
     );
-    describe_counter!("tidegate_kafka_drains_total", "Drains of partitions, by how they ended.");
+    describe_counter!(
+        "tidegate_kafka_drains_total",
+        Unit::Count,
+        "Drains of partitions, by how they ended."
+    );
     describe_histogram!(
         "tidegate_kafka_drain_seconds",
         Unit::Seconds,
@@ -233,7 +247,7 @@ fn describe() {
         Unit::Seconds,
         "Between two turns of the poll loop."
     );
-    describe_counter!("tidegate_kafka_commits_total", "Results of commits.");
+    describe_counter!("tidegate_kafka_commits_total", Unit::Count, "Results of commits.");
     describe_histogram!(
         "tidegate_kafka_commit_seconds",
         Unit::Seconds,
@@ -246,41 +260,64 @@ fn describe() {
     );
     describe_counter!(
         "tidegate_kafka_suspensions_total",
+        Unit::Count,
         "Times that work was suspended for want of a proof."
     );
     describe_counter!(
         "tidegate_kafka_stops_total",
+        Unit::Count,
         "Partitions that stopped, by the class of the failure."
     );
     describe_counter!(
         "tidegate_kafka_stall_probes_total",
+        Unit::Count,
         "Partitions probed since they gave no sign of life."
     );
     describe_counter!(
         "tidegate_kafka_clients_replaced_total",
+        Unit::Count,
         "Clients that were replaced by new ones."
     );
-    describe_counter!("tidegate_kafka_client_errors_total", "Errors that the client reported.");
-    describe_counter!("tidegate_kafka_records_total", "Records read.");
+    describe_counter!(
+        "tidegate_kafka_client_errors_total",
+        Unit::Count,
+        "Errors that the client reported."
+    );
+    describe_counter!("tidegate_kafka_records_total", Unit::Count, "Records read.");
     describe_counter!("tidegate_kafka_bytes_total", Unit::Bytes, "Bytes of records read.");
     describe_gauge!(
         "tidegate_kafka_lag_records",
+        Unit::Count,
         "From the frontiers to the ends of the logs, in all."
     );
-    describe_gauge!("tidegate_kafka_in_flight_records", "Admitted and not answered, in all.");
+    describe_gauge!(
+        "tidegate_kafka_in_flight_records",
+        Unit::Count,
+        "Admitted and not answered, in all."
+    );
     describe_gauge!(
         "tidegate_kafka_in_flight_bytes",
         Unit::Bytes,
         "Read and not answered, in all."
     );
-    describe_gauge!("tidegate_kafka_holes", "Incomplete records below complete ones, in all.");
+    describe_gauge!(
+        "tidegate_kafka_holes",
+        Unit::Count,
+        "Incomplete records below complete ones, in all."
+    );
     describe_gauge!(
         "tidegate_kafka_unconfirmed_records",
+        Unit::Count,
         "Finished and not confirmed as committed, in all."
     );
-    describe_gauge!("tidegate_kafka_partitions", "Partitions of this member, by state.");
+    describe_gauge!(
+        "tidegate_kafka_partitions",
+        Unit::Count,
+        "Partitions of this member, by state."
+    );
     describe_gauge!(
         "tidegate_kafka_idle_members",
+        Unit::Count,
         "Members of the group without partitions, as this one last saw it."
     );
 }

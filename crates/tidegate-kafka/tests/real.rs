@@ -3,23 +3,24 @@
 mod support;
 
 use std::{
+    collections::BTreeMap,
     env,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rdkafka::{
     ClientConfig,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    admin::{AdminClient, AdminOptions},
     client::DefaultClientContext,
     producer::{BaseProducer, BaseRecord, Producer as _},
 };
 use support::{Journal, Member, PATIENCE, takes, until};
-use tidegate_core::TopicPartition;
+use tidegate_core::{Class, DeadLetters as _, Epoch, Error, Lease, Record, TopicPartition};
 use tidegate_kafka::{
-    KafkaConfig,
+    DeadLetterTopic, KafkaConfig,
     group::{GroupAdmin, GroupError, ResetTo},
 };
-use tidegate_testkit::{NewRecord, produce};
+use tidegate_testkit::{Cluster, NewRecord};
 use tokio::task::spawn_blocking;
 
 /// A topic with a group of its own on a real cluster.
@@ -45,9 +46,8 @@ impl Real {
             .set("bootstrap.servers", &bootstrap)
             .create()
             .expect("the settings are right");
-        let topic = NewTopic::new(&name, PARTITIONS, TopicReplication::Fixed(1));
-        let made = admin.create_topics([&topic], &AdminOptions::new()).await;
-        assert!(made.expect("the cluster answers").iter().all(Result::is_ok));
+        let made = Cluster::at(&bootstrap).create_topic(&name, PARTITIONS).await;
+        assert!(made.expect("the cluster makes it"), "it is new");
         Some(Self { bootstrap, name, admin })
     }
 
@@ -61,9 +61,9 @@ impl Real {
     async fn produce(&self, records: i64) {
         let of =
             move |partition| (0..records).map(move |n| NewRecord::new(partition, n.to_string()));
-        let (bootstrap, topic) = (self.bootstrap.clone(), self.name.clone());
-        let write = move || produce(&bootstrap, &topic, (0..PARTITIONS).flat_map(of));
-        spawn_blocking(write).await.expect("it does not panic").expect("they are written");
+        let records = (0..PARTITIONS).flat_map(of).collect();
+        let cluster = Cluster::at(&self.bootstrap);
+        cluster.produce(&self.name, records).await.expect("they are written");
     }
 
     /// Writes a record to partition 0 in a transaction, and ends that.
@@ -110,11 +110,16 @@ impl Real {
         Member::start_on(&self.name, config, journal, takes(1))
     }
 
-    /// Waits until the group has committed to the ends.
+    /// Waits until the group has committed to the ends, never backwards.
     async fn consumed(&self, admin: &GroupAdmin, partitions: usize) {
         let consumed = async {
+            let mut before = BTreeMap::new();
             loop {
                 let offsets = admin.offsets().await.expect("the cluster answers");
+                for (partition, it) in &offsets {
+                    let last = before.insert(partition.clone(), it.offset).flatten();
+                    assert!(last <= it.offset, "{partition:?}: {last:?}, then {:?}", it.offset);
+                }
                 let at_end = offsets.values().filter(|it| it.offset == Some(it.high));
                 if at_end.count() == partitions {
                     return;
@@ -126,6 +131,7 @@ impl Real {
     }
 }
 
+// C6, C8, D13: eager and cooperative, in the group's own calls for each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_joins_takes_over_where_the_other_one_stopped() {
     for protocol in 0..3 {
@@ -199,4 +205,21 @@ async fn offsets_are_set_only_while_the_group_is_stopped() {
         assert!(matches!(outside, GroupError::NoSuchOffset { .. }), "{outside}");
         real.end().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_without_a_topic_is_not_stored() {
+    let Some(real) = Real::begin("letters").await else { return };
+    let [_, _, config] = real.configs();
+    let record = Record::new(TopicPartition::new(&*real.name, 0), 7, "not json");
+    let (_owner, lease) = Lease::grant(record.partition.clone(), Epoch::new(1, "member"));
+    let cause = Error::new(Class::Poison, "expected value");
+    let bury = async |topic: String| {
+        let store = DeadLetterTopic::new(&config, topic).expect("the settings are right");
+        store.bury(&lease, &record, &cause).await
+    };
+    bury(real.name.clone()).await.expect("there is a topic");
+    let error = bury(format!("{}-letters", real.name)).await.expect_err("there is none");
+    assert_eq!(error.class(), Class::Fatal, "{}", error.chain());
+    real.end().await;
 }

@@ -42,8 +42,8 @@ async fn a_member_does_each_record_once_and_commits_to_the_end() {
     journal.assert_no_overlap();
 }
 
-// D1, D2, D7, D8, D20: members join and leave all the time, records arrive
-// during rebalances. Rules 10 and 13 of the driver: a drain, then the answer,
+// D1, D2, D7, D8, D10, D14, D20: members join and leave all the time, records
+// arrive during rebalances. Rules 10 and 13 of the driver: a drain, then the answer,
 // then a seek on what is retained.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_come_and_go_do_each_record_once() {
@@ -142,13 +142,93 @@ async fn a_handler_that_never_ends_gives_its_partition_away_by_the_deadline() {
     let repeated = journal.times().into_iter().filter(|(_, times)| *times > 1);
     let repeated: BTreeSet<_> = repeated.map(|(seen, _)| seen.offset).collect();
     assert!(repeated.iter().all(|offset| *offset > 3), "what was committed is not read again");
-    first.end().await.unwrap();
+    // The one that could do the rest goes first.
     second.end().await.unwrap();
+    first.end().await.unwrap();
     let committed = broker.committed(GROUP, TOPIC).unwrap();
     assert_eq!(committed[&(1 - moved)], Some(3), "the frontier waits at the hole");
 }
 
-// D4: what is retained goes on.
+// D12: what was ended by the deadline comes back, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_was_given_away_by_the_deadline_goes_on_when_it_comes_back() {
+    let broker = broker(2, 20);
+    let journal = Journal::default();
+    let (stuck, healed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let work = {
+        let (stuck, healed) = (Arc::clone(&stuck), Arc::clone(&healed));
+        move |seen: Seen| {
+            let (stuck, healed) = (Arc::clone(&stuck), Arc::clone(&healed));
+            async move {
+                if seen.offset == 3 && !healed.load(Ordering::Relaxed) {
+                    stuck.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            }
+        }
+    };
+    let start = || {
+        let config = config(&broker).drain_deadline(Duration::from_millis(200));
+        Member::start(config, &journal, work.clone())
+    };
+    let first = start();
+    until("both are stuck", || stuck.load(Ordering::Relaxed) == 2).await;
+    let second = start();
+    until("the other member is stuck too", || {
+        stuck.load(Ordering::Relaxed) == 3 && second.status.partitions().len() == 1
+    })
+    .await;
+    let moved = second.status.partitions()[0].partition.partition;
+    healed.store(true, Ordering::Relaxed);
+    second.end().await.unwrap();
+    until("it came back, and goes on", || {
+        journal.times().contains_key(&Seen { partition: moved, offset: 3 })
+    })
+    .await;
+    first.end().await.unwrap();
+    let third = start();
+    consumed(&broker).await;
+    third.end().await.unwrap();
+    journal.assert_nothing_missing(&broker);
+    let below = journal.times().into_iter().filter(|(seen, _)| seen.offset < 3);
+    assert!(below.into_iter().all(|(_, times)| times == 1));
+    journal.assert_no_overlap();
+}
+
+// C16: the broker takes no commits while a drain waits for its last one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoke_ends_by_its_deadline_though_no_commit_is_accepted() {
+    let broker = broker(2, 50);
+    let journal = Journal::default();
+    let config = || config(&broker).drain_deadline(Duration::from_millis(500));
+    let first = Member::start(config(), &journal, takes(0));
+    until("all is done", || journal.count() == 100).await;
+    broker.fail_requests(ApiKey::OFFSET_COMMIT, &[ErrorCode::CoordinatorLoadInProgress; 10_000]);
+    let second = Member::start(config(), &journal, takes(0));
+    until("one partition moves", || second.status.partitions().len() == 1).await;
+    broker.clear_failures(ApiKey::OFFSET_COMMIT);
+    consumed(&broker).await;
+    first.end().await.unwrap();
+    second.end().await.unwrap();
+    journal.assert_nothing_missing(&broker);
+}
+
+// D14, D16: the client's limit is for its own thread, which handlers do not block.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_may_take_longer_than_the_poll_interval() {
+    let broker = broker(1, 2);
+    let journal = Journal::default();
+    let config = config(&broker)
+        .property("max.poll.interval.ms", "1000")
+        .drain_deadline(Duration::from_millis(300));
+    let member = Member::start(config, &journal, takes(3_000));
+    consumed(&broker).await;
+    member.end().await.unwrap();
+    journal.assert_exact(&broker);
+}
+
+// D4, D19: what is retained goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoke_leaves_running_work_of_other_partitions_alone() {
     let broker = broker(2, 4);
@@ -326,7 +406,7 @@ async fn a_new_stack_waits_for_the_end_of_the_old_ones_handlers() {
     journal.assert_nothing_missing(&broker);
 }
 
-// D6, D9, I10: a full partition blocks itself alone, and holds no more than it may.
+// D6, D9, Q5, I10: a full partition blocks itself alone, and holds no more than it may.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_is_full_blocks_itself_alone() {
     let broker = broker(2, 2_000);

@@ -22,6 +22,6 @@ fn main() {
 
 #[divan::bench(args = Layers::ALL, consts = [1, 10, 100], sample_count = 3, sample_size = 1)]
 fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
-    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000 };
+    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000, in_turn: false };
     bencher.bench_local(|| stack::run(load));
 }

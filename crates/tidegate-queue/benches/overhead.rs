@@ -20,7 +20,7 @@ fn main() {
 /// difference. Of 100 000 deliveries, so 10 ms are 100 ns a delivery.
 #[divan::bench(args = Layers::ALL, consts = [1, 10, 100], sample_count = 20, sample_size = 1)]
 fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
-    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000 };
+    let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000, in_turn: false };
     bencher.bench_local(|| stack::run(load));
 }
 
@@ -29,6 +29,6 @@ fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
 #[divan::bench(args = [10, 1_000, 100_000], sample_count = 5, sample_size = 1)]
 fn in_flight(bencher: Bencher<'_, '_>, window: usize) {
     let layers = Layers::Frontier;
-    let load = Load { layers, deliveries: 1_000_000, batch: 100, window };
+    let load = Load { layers, deliveries: 1_000_000, batch: 100, window, in_turn: true };
     bencher.bench_local(|| stack::run(load));
 }

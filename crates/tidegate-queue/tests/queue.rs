@@ -5,10 +5,13 @@ mod support;
 
 use std::{
     future::pending,
+    ops::Range,
+    pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -19,7 +22,7 @@ use tidegate_core::{
 use tidegate_queue::{QueueConfig, QueueError, QueueLayer, QueueService, future::ResponseFuture};
 use tokio::time;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
-use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_test::mock::{self, SendResponse, Spawn};
 
 use crate::support::{Strict, delivery, lease};
@@ -45,10 +48,10 @@ fn bench(config: QueueConfig) -> Bench {
 impl Bench {
     async fn send(&mut self, offset: i64) -> ResponseFuture<()> {
         let delivery = delivery(&self.lease, offset);
-        self.queue.ready().await.expect("a queue is never broken").call(delivery)
+        done(self.queue.ready()).await.expect("a queue is never broken").call(delivery)
     }
 
-    async fn send_all(&mut self, offsets: std::ops::Range<i64>) -> Vec<ResponseFuture<()>> {
+    async fn send_all(&mut self, offsets: Range<i64>) -> Vec<ResponseFuture<()>> {
         let mut responses = Vec::new();
         for offset in offsets {
             responses.push(self.send(offset).await);
@@ -58,7 +61,8 @@ impl Bench {
 
     /// The next batch, whose offsets are these.
     async fn expect(&mut self, offsets: &[i64]) -> SendResponse<Outcomes> {
-        let (batch, reply) = self.below.next_request().await.expect("the lanes hold the mock");
+        let (batch, reply) =
+            done(self.below.next_request()).await.expect("the lanes hold the mock");
         let got: Vec<_> = batch.iter().map(|delivery| delivery.record.offset).collect();
         assert_eq!(got, offsets);
         reply
@@ -94,10 +98,16 @@ async fn settle() {
     }
 }
 
+/// What is to come. The clock is paused: an hour passes only if nothing else
+/// can happen.
+async fn done<F: Future>(future: F) -> F::Output {
+    time::timeout(Duration::from_secs(3_600), future).await.expect("it comes")
+}
+
 async fn classes(responses: Vec<ResponseFuture<()>>) -> Vec<Result<Outcome, Class>> {
     let mut classes = Vec::new();
     for response in responses {
-        classes.push(response.await.map_err(|error| error.class()));
+        classes.push(done(response).await.map_err(|error| error.class()));
     }
     classes
 }
@@ -196,7 +206,7 @@ async fn bytes_bound_it_too() {
     assert_pending!(queue.poll_ready());
 
     bench.apply(&[0]).await;
-    assert_eq!(first.await.unwrap(), Outcome::Applied);
+    assert_eq!(done(first).await.unwrap(), Outcome::Applied);
     assert!(queue.is_woken());
     assert_ready_ok!(queue.poll_ready());
 }
@@ -220,7 +230,7 @@ async fn a_full_queue_does_not_hold_another_one() {
     assert_pending!(Spawn::new(full.queue.clone()).poll_ready());
     let response = other.send(0).await;
     other.apply(&[0]).await;
-    assert_eq!(response.await.unwrap(), Outcome::Applied);
+    assert_eq!(done(response).await.unwrap(), Outcome::Applied);
 }
 
 // ===== batches =====
@@ -273,7 +283,7 @@ async fn a_batch_is_bounded_in_bytes_but_for_one_record() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_grow_while_that_pays_and_keep_to_the_time_bound() {
-    let sizes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sizes = Arc::new(Mutex::new(Vec::new()));
     let inner = service_fn({
         let sizes = Arc::clone(&sizes);
         move |batch: Batch<Delivery>| {
@@ -316,7 +326,7 @@ async fn a_poisoned_batch_is_halved_or_split_at_its_culprit_and_the_lane_stops_b
     let (ok, fenced) = (Ok(Outcome::Applied), Err(Class::Fenced));
     let expected = [ok, ok, Err(Class::Poison), fenced, fenced, fenced];
     assert_eq!(classes(responses).await, expected);
-    let later = bench.send(26).await.await.unwrap_err();
+    let later = done(bench.send(26).await).await.unwrap_err();
     let QueueError::Halted(cause) = own(&later) else { panic!("{later:?}") };
     assert_eq!(cause.class(), Class::Poison, "and says what it waits for");
 }
@@ -367,7 +377,7 @@ async fn an_error_of_readiness_fails_the_batch() {
     let response = bench.send(0).await;
     bench.nothing_runs().await;
     bench.below.send_error(Error::new(Class::Fatal, "it is broken"));
-    assert_eq!(response.await.unwrap_err().class(), Class::Fatal);
+    assert_eq!(done(response).await.unwrap_err().class(), Class::Fatal);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,7 +389,7 @@ async fn the_inner_service_is_asked_for_its_readiness_with_a_batch_in_hand() {
     bench.nothing_runs().await;
     bench.below.allow(1);
     bench.apply(&[0]).await;
-    assert_eq!(response.await.unwrap(), Outcome::Applied);
+    assert_eq!(done(response).await.unwrap(), Outcome::Applied);
     bench.nothing_runs().await;
 }
 
@@ -388,7 +398,7 @@ async fn too_few_outcomes_are_fatal() {
     let mut bench = bench(QueueConfig::default());
     let response = bench.send(0).await;
     bench.expect(&[0]).await.send_response(applied(2));
-    let error = response.await.unwrap_err();
+    let error = done(response).await.unwrap_err();
     assert_eq!(error.class(), Class::Fatal);
     assert!(matches!(own(&error), QueueError::Miscounted { deliveries: 1, outcomes: 2, .. }));
 }
@@ -401,14 +411,14 @@ enum Panics {
     Later,
 }
 
-impl tower::Service<Batch<Delivery>> for Panics {
+impl Service<Batch<Delivery>> for Panics {
     type Response = Outcomes;
     type Error = Error;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Outcomes, Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Outcomes, Error>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         assert!(!matches!(self, Self::WhenPolled), "no account {}", 5);
-        std::task::Poll::Ready(Ok(()))
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, batch: Batch<Delivery>) -> Self::Future {
@@ -428,11 +438,11 @@ async fn a_panic_below_is_fatal_and_says_what_it_said() {
         let (_owner, lease) = lease();
         let first = queue.ready().await.unwrap().call(delivery(&lease, 0));
         let behind = queue.ready().await.unwrap().call(delivery(&lease, 1));
-        let error = first.await.unwrap_err();
+        let error = done(first).await.unwrap_err();
         assert_eq!(error.class(), Class::Fatal);
         let QueueError::Panicked { message, .. } = own(&error) else { panic!("{error:?}") };
         assert_eq!(message, "no account 5");
-        let behind = behind.await.unwrap_err();
+        let behind = done(behind).await.unwrap_err();
         assert!(matches!(own(&behind), QueueError::Halted(_)), "the lane stops");
     }
 }
@@ -446,12 +456,12 @@ async fn lanes_fail_and_panic_by_themselves() {
         Delivery::new(lease.clone(), record)
     };
     let failed = queue.ready().await.unwrap().call(delivery(&lease, 0));
-    failed.await.unwrap_err();
+    done(failed).await.unwrap_err();
     // Of 64 lanes, some are not that of the records without a key.
     let mut applied = 0;
     for (offset, key) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
         let response = queue.ready().await.unwrap().call(keyed(key, 1 + offset as i64));
-        applied += usize::from(response.await.is_ok());
+        applied += usize::from(done(response).await.is_ok());
     }
     assert!(applied > 0);
 }
@@ -501,8 +511,8 @@ async fn a_lease_that_ran_out_is_seen_before_the_next_batch() {
     let waiting = bench.send(1).await;
     time::advance(Duration::from_secs(10)).await;
     reply.send_response(applied(1));
-    assert_eq!(running.await.unwrap(), Outcome::Applied);
-    let error = waiting.await.unwrap_err();
+    assert_eq!(done(running).await.unwrap(), Outcome::Applied);
+    let error = done(waiting).await.unwrap_err();
     assert!(matches!(own(&error), QueueError::Unstarted { state: LeaseState::Suspended, .. }));
     bench.nothing_runs().await;
 }
@@ -530,11 +540,11 @@ async fn a_second_lease_is_refused() {
     let first = bench.send(0).await;
     let (_owner, other) = lease();
     bench.lease = other;
-    let error = bench.send(1).await.await.unwrap_err();
+    let error = done(bench.send(1).await).await.unwrap_err();
     assert_eq!(error.class(), Class::Fatal);
     assert!(matches!(own(&error), QueueError::OtherLease { .. }));
     bench.apply(&[0]).await;
-    assert_eq!(first.await.unwrap(), Outcome::Applied);
+    assert_eq!(done(first).await.unwrap(), Outcome::Applied);
 }
 
 // X3 above the transaction: what a dropped queue was running is dropped.
@@ -561,7 +571,7 @@ async fn a_dropped_queue_ends_its_lanes_and_answers() {
 
     drop(queue);
     for response in [first, second] {
-        let error = response.await.unwrap_err();
+        let error = done(response).await.unwrap_err();
         assert_eq!(error.class(), Class::Fenced);
         assert!(matches!(own(&error), QueueError::Dropped));
     }
@@ -581,7 +591,7 @@ impl Drop for OnDrop {
 #[tokio::test(start_paused = true)]
 async fn a_batch_of_one_runs_in_the_span_of_its_delivery() {
     let _default = tracing::subscriber::set_default(tracing_subscriber::registry());
-    let names = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let names = Arc::new(Mutex::new(Vec::new()));
     let inner = service_fn({
         let names = Arc::clone(&names);
         move |batch: Batch<Delivery>| {

@@ -5,6 +5,7 @@ mod support;
 
 use std::{
     collections::BTreeSet,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::Duration,
@@ -107,7 +108,7 @@ impl Bench {
         ready.await.expect("readiness is no error here").call(delivery(&self.lease, offset))
     }
 
-    async fn send_all(&mut self, offsets: std::ops::Range<i64>) -> Vec<Response> {
+    async fn send_all(&mut self, offsets: Range<i64>) -> Vec<Response> {
         let mut responses = Vec::new();
         for offset in offsets {
             responses.push(self.send(offset).await);
@@ -117,7 +118,8 @@ impl Bench {
 
     /// Answers a batch, and returns how many there were.
     async fn answer(&mut self, result: Result<Outcome, Error>) -> usize {
-        let (batch, reply) = self.below.next_request().await.expect("the lane holds the mock");
+        let (batch, reply) =
+            done(self.below.next_request()).await.expect("the lane holds the mock");
         match result {
             Ok(outcome) => reply.send_response(Outcomes::all(outcome, batch.len())),
             Err(error) => reply.send_error(error),
@@ -126,10 +128,16 @@ impl Bench {
     }
 }
 
+/// What is to come. The clock is paused: an hour passes only if nothing else
+/// can happen.
+async fn done<F: Future>(future: F) -> F::Output {
+    time::timeout(Duration::from_secs(3_600), future).await.expect("it comes")
+}
+
 async fn classes(responses: Vec<Response>) -> Vec<Result<Outcome, Class>> {
     let mut classes = Vec::new();
     for response in responses {
-        classes.push(response.await.map(Recorded::outcome).map_err(|error| error.class()));
+        classes.push(done(response).await.map(Recorded::outcome).map_err(|error| error.class()));
     }
     classes
 }

@@ -6,11 +6,15 @@ mod recorder;
 #[path = "../../tidegate-frontier/tests/support/mod.rs"]
 mod support;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use metrics::Unit;
 use tidegate_core::{Batch, BoxError, Delivery, Outcome, Outcomes};
 use tidegate_retry::{Backoff, RetryLayer};
+use tokio::time::timeout;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::{
@@ -41,7 +45,8 @@ async fn retries_are_counted_and_how_they_ended() {
     let left = tokio::spawn(stack.oneshot(batch));
     tokio::task::yield_now().await;
     owner.drain();
-    left.await.unwrap().unwrap_err();
+    let left = timeout(Duration::from_secs(3_600), left).await;
+    left.expect("a drain ends it").unwrap().unwrap_err();
     let expected = [
         value("tidegate_retry_given_up_total", 1.0, Unit::Count),
         value("tidegate_retry_retries_total", 1.0, Unit::Count),

@@ -171,11 +171,11 @@ impl<T> Sequencer<T> {
             _ => {
                 let limit = i64::try_from(bound).unwrap_or(i64::MAX).saturating_add(1);
                 let count = usize::try_from(parked::count(txn, limit).await?).unwrap_or(bound);
-                self.metrics.parked_now(count);
                 Census { ns, count, at: Instant::now() }
             }
         };
         census.count += more;
+        self.metrics.parked_now(census.count);
         let has_room = census.count <= bound;
         *self.census() = has_room.then_some(census);
         Ok(has_room)

@@ -138,7 +138,7 @@ impl<T> Sequencer<T> {
         let mut taken = parked::take(&txn, &places).await.map_err(failed)?;
         taken.sort_by_key(|it| it.revision);
         entities::settle(&txn, &[(entity, &to)]).await.map_err(failed)?;
-        let ids = taken.iter().map(|it| it.mark.id).collect();
+        let marks = taken.iter().map(|it| it.mark).collect();
         let delivery = |it: parked::Parked| {
             let value = self.decode(&it.record)?;
             Ok(Delivery::new(lease.clone(), it.record).with_value(value).into())
@@ -148,7 +148,7 @@ impl<T> Sequencer<T> {
             Err(cause) => return failed_step(cause, &places),
         };
         let batch = Batch::new(deliveries).expect("there is a last one");
-        let request = InTransaction::new(txn, batch).with_ids(ids);
+        let request = InTransaction::new(txn, batch).with_marks(marks);
         if let Err(cause) = service.call(request).await {
             return failed_step(cause.into(), &places);
         }

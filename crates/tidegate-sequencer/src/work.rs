@@ -1,9 +1,9 @@
 //! What one call does in its transaction.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use tidegate_core::{
-    Batch, Class, Condition, Delivery, Error, Fingerprint, Lease, Outcomes, Sequenced,
+    Batch, Class, Condition, Culprit, Delivery, Error, Lease, Outcome, Outcomes, Sequenced,
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, Txn,
@@ -31,12 +31,9 @@ type Request<T> = InTransaction<Batch<Delivery<T>>>;
 
 impl<'a, T: Sequenced> Work<'a, T> {
     pub(crate) fn new(sequencer: &'a Sequencer<T>, request: Request<T>) -> Self {
-        let mark = |(index, record)| Mark {
-            id: request.message_id(index, record),
-            fingerprint: Fingerprint::of_record(record),
-        };
         let records = request.request.iter().map(|delivery| &delivery.record);
-        let marks = records.enumerate().map(mark).collect();
+        let marks = records.enumerate().map(|(index, record)| request.mark(index, record));
+        let marks = marks.collect();
         let InTransaction { txn, request: batch, .. } = request;
         Self { sequencer, txn, batch, marks }
     }
@@ -46,7 +43,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
             let (entity, revision) = (delivery.value.entity(), delivery.value.revision());
             if !self.sequencer.is_revision(revision) {
                 let error = DeltaError::NoRevision { entity: entity.to_vec(), revision };
-                return Err(Error::from(error).with_culprit(delivery.culprit()));
+                return Err(self.refused(error.into(), delivery.culprit()));
             }
             Ok(Delta { entity, revision, mark: *mark })
         });
@@ -66,7 +63,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
             stored = parked::keys(&self.txn, &waiting).await.map_err(failed)?;
         }
         let plan = deltas.decide(&standings, stored, |entity| suspects.contains_key(entity));
-        plan.map_err(|refused| self.refused(deltas, refused))
+        plan.map_err(|refused| self.cannot_take(deltas, refused))
     }
 
     async fn withhold(&self, suspects: &HashMap<&[u8], Option<Guilty>>) -> Result<(), DbErr> {
@@ -78,10 +75,9 @@ impl<'a, T: Sequenced> Work<'a, T> {
         Ok(())
     }
 
-    fn refused(&self, deltas: &Deltas<'_>, Refused { index, reason }: Refused) -> Error {
+    fn cannot_take(&self, deltas: &Deltas<'_>, Refused { index, reason }: Refused) -> Error {
         let Delta { entity, revision, mark } = *deltas.get(index);
         let entity = entity.to_vec();
-        self.sequencer.metrics().refused();
         let error = match reason {
             Reason::Conflict { other } => Error::from(DeltaError::Conflict {
                 entity,
@@ -92,7 +88,11 @@ impl<'a, T: Sequenced> Work<'a, T> {
             Reason::Gap { expected } => Error::from(DeltaError::Gap { entity, revision, expected }),
             Reason::Full { expected } => self.waits_for_gap(entity, expected),
         };
-        let culprit = self.batch[index].culprit();
+        self.refused(error, self.batch[index].culprit())
+    }
+
+    fn refused(&self, error: Error, culprit: Culprit) -> Error {
+        self.sequencer.metrics().refused();
         tracing::warn!(
             partition = %culprit.partition,
             offset = culprit.offset,
@@ -114,14 +114,13 @@ impl<'a, T: Sequenced> Work<'a, T> {
         deltas: &Deltas<'_>,
         plan: &Plan<'_>,
     ) -> Result<Option<Request<T>>, Error> {
-        let released = self.take(plan).await?;
+        let mut released = self.take(plan).await?;
         self.park(deltas, plan).await?;
         if !plan.settled.is_empty() {
             let settled: Vec<_> = plan.settled.iter().map(|(name, it)| (*name, it)).collect();
             entities::settle(&self.txn, &settled).await.map_err(failed)?;
         }
-        let mut released = released;
-        let mut ids = Vec::with_capacity(plan.passed.len());
+        let mut marks = Vec::with_capacity(plan.passed.len());
         let mut deliveries = Vec::with_capacity(plan.passed.len());
         for passed in &plan.passed {
             let (delivery, mark) = match passed {
@@ -133,11 +132,11 @@ impl<'a, T: Sequenced> Work<'a, T> {
                     (delivery.into(), mark)
                 }
             };
-            ids.push(mark.id);
+            marks.push(mark);
             deliveries.push(delivery);
         }
         let batch = Batch::new(deliveries);
-        Ok(batch.map(|batch| InTransaction::new(self.txn.clone(), batch).with_ids(ids.into())))
+        Ok(batch.map(|batch| InTransaction::new(self.txn.clone(), batch).with_marks(marks.into())))
     }
 
     /// Takes parked deltas out, and decodes those that are to pass.
@@ -191,7 +190,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
     /// without it. Blamed as it stands, an innocent delivery would be taken for
     /// poison.
     pub(crate) fn judge(&self, error: Error, plan: &Plan<'_>) -> Error {
-        let is_own = |delivery: &std::sync::Arc<Delivery<T>>| {
+        let is_own = |delivery: &Arc<Delivery<T>>| {
             error.culprit().is_some_and(|culprit| culprit.is(&delivery.record))
         };
         if error.class() != Class::Poison || plan.released == 0 || self.batch.iter().any(is_own) {
@@ -220,7 +219,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
         self.sequencer.suspects().convict(self.ns(), entity, guilty);
     }
 
-    pub(crate) fn finish(&self, plan: &Plan<'_>, applied: &[tidegate_core::Outcome]) -> Outcomes {
+    pub(crate) fn finish(&self, plan: &Plan<'_>, applied: &[Outcome]) -> Outcomes {
         for entity in &plan.exhausted {
             self.sequencer.suspects().clear(self.ns(), entity);
         }

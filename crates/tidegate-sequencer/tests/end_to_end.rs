@@ -5,6 +5,7 @@
 
 #[path = "../../tidegate-sql/tests/common/mod.rs"]
 mod common;
+mod transfer;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,10 +19,7 @@ use std::{
 };
 
 use sea_orm::{ActiveValue::Set, EntityTrait as _, RuntimeErr};
-use tidegate_core::{
-    Batch, BoxError, Class, Delivery, Error, Identified, Lease, MessageId, Outcome, Outcomes,
-    Record, Sequenced,
-};
+use tidegate_core::{Batch, Class, Delivery, Error, Lease, Outcome, Outcomes, Record};
 use tidegate_inbox::{Conflict, Inbox, InboxLayer, InboxService};
 use tidegate_sequencer::{Bounds, DeltaError, Parked, Sequencer, SequencerLayer, SequencerService};
 use tidegate_sql::{DbErr, Effect, EffectBatch, EffectService, Txn, effect, effect_batch};
@@ -31,7 +29,10 @@ use tokio::{
 };
 use tower::{Layer as _, ServiceExt as _};
 
-use crate::common::{REFUSED, TestDatabase, ledger};
+use crate::{
+    common::{REFUSED, TestDatabase, ledger},
+    transfer::{Transfer, decode, encode},
+};
 
 const ACCOUNTS: u64 = 12;
 const REVISIONS: i64 = 25;
@@ -39,43 +40,6 @@ const REVISIONS: i64 = 25;
 const POISON: i64 = 9;
 // No consumer starts behind this.
 const LATEST_START: u64 = 40;
-
-#[derive(Clone, Debug)]
-struct Transfer {
-    id: u64,
-    account: String,
-    revision: i64,
-    amount: i64,
-}
-
-impl Identified for Transfer {
-    fn message_id(&self) -> MessageId {
-        u128::from(self.id).into()
-    }
-}
-
-impl Sequenced for Transfer {
-    fn entity(&self) -> &[u8] {
-        self.account.as_bytes()
-    }
-
-    fn revision(&self) -> i64 {
-        self.revision
-    }
-}
-
-fn encode(Transfer { id, account, revision, amount }: &Transfer) -> String {
-    format!("{id} {account} {revision} {amount}")
-}
-
-fn decode(record: &Record) -> Result<Transfer, BoxError> {
-    let text = str::from_utf8(record.payload.as_deref().unwrap_or_default())?;
-    let [id, account, revision, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
-        return Err("a transfer has four parts".into());
-    };
-    let (id, revision, amount) = (id.parse()?, revision.parse()?, amount.parse()?);
-    Ok(Transfer { id, account: account.to_owned(), revision, amount })
-}
 
 /// A source of chance that gives every run of a seed the same stream.
 #[derive(Debug)]
@@ -157,7 +121,7 @@ fn stream(dice: &Dice) -> Vec<Transfer> {
         .map(|n| {
             let (account, revision) = (n % ACCOUNTS, (n / ACCOUNTS) as i64 + 1);
             let amount = if (account, revision) == (0, POISON) { REFUSED } else { 1 };
-            Transfer { id: n, account: format!("account-{account}"), revision, amount }
+            Transfer { id: n.into(), account: format!("account-{account}"), revision, amount }
         })
         .collect();
     for _ in 0..150 {
@@ -170,13 +134,15 @@ fn stream(dice: &Dice) -> Vec<Transfer> {
         let at = dice.below(stream.len() as u64 + 1) as usize;
         stream.insert(at, again);
     }
-    // Behind what they conflict with, which every consumer has met.
-    for n in 0..12 {
-        let original = LATEST_START + dice.below(stream.len() as u64 - LATEST_START);
-        let original = stream[original as usize].clone();
+    // Behind what they conflict with, which every consumer has met, and which is
+    // not refused: what was never claimed conflicts with nothing.
+    let originals: Vec<_> = stream[LATEST_START as usize..].to_vec();
+    let originals: Vec<_> = originals.into_iter().filter(|it| it.amount == 1).collect();
+    for n in 0..12_u64 {
+        let original = originals[dice.below(originals.len() as u64) as usize].clone();
         let conflicting = match n % 2 {
             0 => Transfer { amount: 2, ..original },
-            _ => Transfer { id: 1_000_000 + n, amount: 2, ..original },
+            _ => Transfer { id: (1_000_000 + n).into(), amount: 2, ..original },
         };
         stream.push(conflicting);
     }
@@ -322,6 +288,16 @@ async fn run(test: &TestDatabase, seed: u64) {
         }
     }
 
+    let sweep = async || loop {
+        let service = effect(ledger.clone());
+        match sequencer().sweep(&test.database, &lease, service).await {
+            Ok(swept) => return swept,
+            Err(error) => assert_eq!(error.class(), Class::Transient, "{}", error.chain()),
+        }
+    };
+    // What a consumer was stopped at between a gap and what waited behind it.
+    sweep().await;
+
     // All but what the poison keeps waiting was applied, once and in order.
     let parked = Parked::new(test.database.clone());
     let applied = applied(test).await;
@@ -348,13 +324,6 @@ async fn run(test: &TestDatabase, seed: u64) {
         assert!(parked.retry(&delta.entity, delta.revision).await.expect("it is there"));
     }
     consumer(effect(ledger.clone())).run(0).await;
-    let sweep = async || loop {
-        let service = effect(ledger.clone());
-        match sequencer().sweep(&test.database, &lease, service).await {
-            Ok(swept) => return swept,
-            Err(error) => assert_eq!(error.class(), Class::Transient, "{}", error.chain()),
-        }
-    };
     assert_eq!(sweep().await.withheld, 0);
     let applied = self::applied(test).await;
     assert!(applied.values().all(|it| *it == (1..=REVISIONS).collect::<Vec<_>>()), "seed {seed}");

@@ -2,6 +2,7 @@
 
 #[path = "../../tidegate-sql/tests/common/mod.rs"]
 mod common;
+mod transfer;
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use sea_orm::{ActiveValue::Set, EntityTrait as _};
 use tidegate_core::{
     Batch, BoxError, Class, Condition, Delivery, Error, Header, Identified, Lease, MessageId,
     Outcome::{self, Applied, Duplicate, Parked as Early, Stale},
-    Outcomes, Record, Sequenced,
+    Outcomes, Record,
 };
 use tidegate_inbox::{Inbox, InboxLayer, InboxService};
 use tidegate_sequencer::{
@@ -21,45 +22,10 @@ use tidegate_sql::{
 };
 use tower::{Layer as _, Service, ServiceExt as _};
 
-use crate::common::{REFUSED, TestDatabase, lease_on, ledger, proxy::Proxy};
-
-#[derive(Clone, Debug, PartialEq)]
-struct Transfer {
-    id: u128,
-    account: String,
-    revision: i64,
-    amount: i64,
-}
-
-impl Identified for Transfer {
-    fn message_id(&self) -> MessageId {
-        self.id.into()
-    }
-}
-
-impl Sequenced for Transfer {
-    fn entity(&self) -> &[u8] {
-        self.account.as_bytes()
-    }
-
-    fn revision(&self) -> i64 {
-        self.revision
-    }
-}
-
-/// A transfer is its numbers and name, one after the other.
-fn encode(Transfer { id, account, revision, amount }: &Transfer) -> String {
-    format!("{id} {account} {revision} {amount}")
-}
-
-fn decode(record: &Record) -> Result<Transfer, BoxError> {
-    let text = str::from_utf8(record.payload.as_deref().unwrap_or_default())?;
-    let [id, account, revision, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
-        return Err("a transfer has four parts".into());
-    };
-    let (id, revision, amount) = (id.parse()?, revision.parse()?, amount.parse()?);
-    Ok(Transfer { id, account: account.to_owned(), revision, amount })
-}
+use crate::{
+    common::{REFUSED, TestDatabase, lease_on, ledger},
+    transfer::{Transfer, decode, encode},
+};
 
 async fn apply(txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
     let row = ledger::ActiveModel {
@@ -370,6 +336,33 @@ impl tidegate_sql::EffectBatch<Transfer> for Counting {
     }
 }
 
+// I13: unsorted, overlapping batches deadlock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_of_the_same_entities_do_not_deadlock() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    let (_owner, lease) = common::lease();
+    let newest = sequencer().last_write_wins();
+    for round in 0..10 {
+        let mut tasks = Vec::new();
+        for worker in 0..4_i64 {
+            // The same entities, each worker in an order of its own.
+            let transfers = (0..40).map(|n| {
+                let account = (n * 7 + worker * 13) % 40;
+                transfer(&format!("account {account}"), round * 4 + worker)
+            });
+            let offset = (round * 4 + worker) * 100;
+            let each = transfers.zip(offset..).map(|(it, offset)| delivery(&lease, offset, it));
+            let batch = Batch::new(each.collect()).unwrap();
+            let stack = stack_of(&test, &newest, effect_batch_fn(apply_all));
+            tasks.push(tokio::spawn(stack.oneshot(batch)));
+        }
+        for task in tasks {
+            let outcomes = task.await.unwrap().expect("nobody is the victim of a deadlock");
+            assert!(outcomes.iter().all(|it| matches!(it, Applied | Stale)));
+        }
+    }
+}
+
 // ===== blame =====
 
 fn poisoned(account: &str, revision: i64) -> Transfer {
@@ -602,12 +595,7 @@ async fn what_has_waited_too_long_goes_to_the_dead_letters_whole() {
 
 #[tokio::test]
 async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
-    let Some(server) = common::server() else { return };
-    let proxy = Proxy::before(&server).await;
-    let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
-    // One connection, so that its statements are prepared once.
-    test.options.max_connections = 1;
-    test.database = tidegate_sql::Database::open(test.options.clone()).await.unwrap();
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let in_one = async |txn: &Txn, transfers: &[&Transfer]| -> Result<(), DbErr> {
         let row = |it: &&Transfer| ledger::ActiveModel {
@@ -641,11 +629,7 @@ async fn a_batch_of_one_takes_as_many_round_trips_as_the_loop_by_hand() {
 
 #[tokio::test]
 async fn everything_that_was_seen_before_costs_no_commit() {
-    let Some(server) = common::server() else { return };
-    let proxy = Proxy::before(&server).await;
-    let mut test = TestDatabase::postgres_at(&server, &proxy.url(&server)).await;
-    test.options.max_connections = 1;
-    test.database = tidegate_sql::Database::open(test.options.clone()).await.unwrap();
+    let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let stack = stack(&test);
     let same = || batch(&lease, &[("a", 1), ("a", 2)]);

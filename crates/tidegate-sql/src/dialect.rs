@@ -34,9 +34,9 @@ pub(crate) trait Statements: Send + Sync {
     /// it. The markers are sorted by id, since all who claim lock in this order.
     ///
     /// Answers with `low`, `floor`, `topic_id`, and `id`, `fp` of a message that
-    /// was claimed before; one row for each of those, or one with nulls. An `fp`
-    /// that is null takes [`seen`](Self::seen) to read. No row: the partition is
-    /// not there.
+    /// was not claimed; one row for each of those, or one with nulls. If `fp` is
+    /// null, it takes [`seen`](Self::seen) to tell whether it was claimed before.
+    /// No row: the partition is not there.
     fn claim(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement;
 
     /// Reads the fingerprints of messages: `id`, `fp`.
@@ -68,6 +68,15 @@ pub(crate) trait Statements: Send + Sync {
 // ===== impl Dialect =====
 
 impl Dialect {
+    #[cfg(feature = "migration")]
+    pub(crate) fn of(backend: DbBackend) -> Option<Self> {
+        match backend {
+            DbBackend::Postgres => Some(Self::Postgres),
+            DbBackend::Sqlite => Some(Self::Sqlite),
+            _ => None,
+        }
+    }
+
     pub(crate) fn backend(self) -> DbBackend {
         match self {
             Self::Postgres => DbBackend::Postgres,
@@ -80,11 +89,6 @@ impl Dialect {
             Self::Postgres => &postgres::Postgres,
             Self::Sqlite => &sqlite::Sqlite,
         }
-    }
-
-    /// Whether SeaORM may ask for the rows that a statement wrote.
-    pub(crate) fn returning(self) -> bool {
-        true
     }
 
     /// Creates the tables.

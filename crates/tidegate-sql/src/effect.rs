@@ -8,9 +8,14 @@ use super::{EffectError, EffectService, Txn};
 /// state is a type of its own, passed to [`effect`]:
 ///
 /// ```
-/// # use sea_orm::{ConnectionTrait, Statement};
-/// # use tidegate_sql::{DbErr, Effect, Txn, effect};
-/// # struct Transfer { account: String, revision: i64, amount: i64 }
+/// use sea_orm::{ConnectionTrait, Statement};
+/// use tidegate_sql::{DbErr, Effect, Txn, effect};
+///
+/// struct Transfer {
+///     account: String,
+///     amount: i64,
+/// }
+///
 /// struct Ledger {
 ///     fee: i64,
 /// }
@@ -21,12 +26,8 @@ use super::{EffectError, EffectService, Txn};
 ///     async fn apply(&self, txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
 ///         let sql = "UPDATE account SET balance = balance + $1 WHERE name = $2";
 ///         let values = [(transfer.amount - self.fee).into(), transfer.account.clone().into()];
-///         txn.execute_raw(Statement::from_sql_and_values(
-///             txn.get_database_backend(),
-///             sql,
-///             values,
-///         ))
-///         .await?;
+///         let backend = txn.get_database_backend();
+///         txn.execute_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
 ///         Ok(())
 ///     }
 /// }

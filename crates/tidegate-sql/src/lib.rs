@@ -1,4 +1,5 @@
-//! Guarded transactions, and the effects that run in them.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
 mod dead_letter;
@@ -9,6 +10,8 @@ mod guard;
 mod headers;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "migration")]
+pub mod migration;
 mod request;
 pub mod schema;
 mod service;
@@ -20,7 +23,7 @@ mod txn;
 mod metrics;
 
 // What an effect needs of SeaORM to write statements by hand.
-pub use sea_orm::{ConnectionTrait, DbErr, Statement, TransactionTrait};
+pub use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait};
 
 pub use self::{
     database::{Database, DatabaseOptions, Namespace, NotDurable, OpenError},

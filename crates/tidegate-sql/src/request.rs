@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use tidegate_core::{Batch, Delivery, MessageId, Record};
+use tidegate_core::{Batch, Delivery, Fingerprint, MessageId, Record};
 
-use super::Txn;
+use crate::{Txn, tables::Mark};
 
 /// A request, and the transaction that it runs in.
 #[derive(Clone, Debug)]
@@ -12,27 +12,31 @@ pub struct InTransaction<R> {
     pub txn: Txn,
     /// What to do in it.
     pub request: R,
-    ids: Option<Arc<[MessageId]>>,
+    marks: Option<Arc<[Mark]>>,
 }
 
 impl<R> InTransaction<R> {
     /// Puts a request in a transaction.
     pub fn new(txn: Txn, request: R) -> Self {
-        Self { txn, request, ids: None }
+        Self { txn, request, marks: None }
     }
 
     /// Says which messages the deliveries of the request are, in their order.
     #[must_use]
-    pub fn with_ids(self, ids: Arc<[MessageId]>) -> Self {
-        Self { ids: Some(ids), ..self }
+    pub fn with_marks(self, marks: Arc<[Mark]>) -> Self {
+        Self { marks: Some(marks), ..self }
     }
 
-    /// Which message the delivery at `index` is, whose record this is: by its
-    /// place, if nobody has said.
+    /// Which message the delivery at `index` is, whose record this is.
+    ///
+    /// If nobody has said, it is known by its place.
     #[must_use]
-    pub fn message_id(&self, index: usize, record: &Record) -> MessageId {
-        let id = self.ids.as_ref().and_then(|ids| ids.get(index));
-        id.copied().unwrap_or_else(|| MessageId::of_offset(record))
+    pub fn mark(&self, index: usize, record: &Record) -> Mark {
+        let said = self.marks.as_ref().and_then(|marks| marks.get(index)).copied();
+        said.unwrap_or_else(|| Mark {
+            id: MessageId::of_offset(record),
+            fingerprint: Fingerprint::of_record(record),
+        })
     }
 }
 

@@ -113,9 +113,7 @@ where
         Box::pin(async move {
             let values: Vec<_> = batch.iter().map(|delivery| &delivery.value).collect();
             let applied = self.0.apply(&txn, &values).await.map_err(Into::into);
-            let culprit = |index| {
-                batch.get(index).map(|delivery: &std::sync::Arc<Delivery<T>>| delivery.culprit())
-            };
+            let culprit = |index: usize| batch.get(index).map(|it: &Arc<_>| it.culprit());
             txn.judge(applied).map_err(|error| error.among(culprit))?;
             Ok(Outcomes::all(Outcome::Applied, batch.len()))
         })

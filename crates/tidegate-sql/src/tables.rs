@@ -12,8 +12,8 @@ pub mod parked;
 
 use std::time::Duration;
 
-use sea_orm::{DbErr, QueryResult, TryGetable};
-use tidegate_core::{Fingerprint, MessageId};
+use sea_orm::{DbBackend, DbErr, QueryResult, Statement, TryGetable, Value};
+use tidegate_core::{Fingerprint, MessageId, TopicPartition};
 
 /// Which message it was, and what it said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,20 @@ pub struct Mark {
 fn millis(age: Duration) -> i64 {
     const CENTURY: i64 = 36_525 * 24 * 60 * 60 * 1000;
     i64::try_from(age.as_millis()).unwrap_or(CENTURY).min(CENTURY)
+}
+
+/// A statement about a partition, of whatever `of` is: `$1` to `$3`, and then
+/// what there is `more`.
+fn of_partition<const N: usize>(
+    backend: DbBackend,
+    of: Value,
+    partition: &TopicPartition,
+    sql: &str,
+    more: [Value; N],
+) -> Statement {
+    let TopicPartition { topic, partition } = partition;
+    let place = [of, (**topic).into(), (*partition).into()];
+    Statement::from_sql_and_values(backend, sql, place.into_iter().chain(more).collect::<Vec<_>>())
 }
 
 /// The columns of a row, one after the other.

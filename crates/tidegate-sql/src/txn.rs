@@ -39,6 +39,7 @@ use crate::{
 /// another one from the [`Database`] inside an effect waits until
 /// [`DatabaseOptions::acquire_timeout`](crate::DatabaseOptions::acquire_timeout),
 /// and fails.
+// X2: it does not implement `StreamTrait`.
 #[derive(Clone)]
 pub struct Txn {
     shared: Arc<Shared>,

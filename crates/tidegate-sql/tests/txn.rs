@@ -5,13 +5,7 @@
 
 mod common;
 
-use std::{
-    future::poll_fn,
-    pin::{Pin, pin},
-    sync::Mutex,
-    task::Poll,
-    time::Duration,
-};
+use std::{pin::Pin, sync::Mutex, time::Duration};
 
 use sea_orm::{
     ActiveModelTrait as _, ActiveValue::Set, ColumnTrait as _, ConnectionTrait as _, DbBackend,
@@ -25,7 +19,7 @@ use tidegate_sql::{
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-use crate::common::{REFUSED, TestDatabase, ledger};
+use crate::common::{REFUSED, TestDatabase, ledger, poll_at_most};
 
 async fn insert(txn: &Txn, revision: i64, amount: i64) -> Result<(), DbErr> {
     let row = ledger::ActiveModel {
@@ -35,20 +29,6 @@ async fn insert(txn: &Txn, revision: i64, amount: i64) -> Result<(), DbErr> {
         ..Default::default()
     };
     ledger::Entity::insert(row).exec(txn).await.map(drop)
-}
-
-/// Polls a future at most `polls` times, then drops it.
-async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
 }
 
 /// No transaction is open: another one can write, and is seen at once.
@@ -430,8 +410,11 @@ struct NoAccount;
 async fn a_failure_for_now_is_one_whatever_the_effect_takes_it_for() {
     for test in TestDatabase::each().await {
         let hasty = async |txn: &Txn, transfer: &Transfer| -> Result<(), EffectError> {
-            // Until one is dropped while it runs.
-            while poll_at_most(1, insert(txn, transfer.revision, 1)).await.is_some() {}
+            // Until one is dropped while it runs, and not before: later ones are
+            // refused then.
+            while insert(txn, transfer.revision, 1).await.is_ok() {
+                poll_at_most(1, insert(txn, transfer.revision, 1)).await;
+            }
             Err(EffectError::poison(NoAccount))
         };
         let error = call(&test, effect_fn(hasty), &[1]).await.unwrap_err();

@@ -1,5 +1,6 @@
 //! A Kafka broker in the test's own process.
 
+mod cluster;
 mod config;
 mod error;
 mod ffi;
@@ -18,11 +19,12 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 pub use self::{
+    cluster::Cluster,
     config::BrokerConfig,
     error::{BrokerFailure, NotConsumed},
-    produce::{NewRecord, produce},
+    produce::NewRecord,
 };
-use self::{ffi::Cluster, observer::Observers};
+use self::{ffi::Cluster as Embedded, observer::Observers};
 use crate::ApiKey;
 
 /// An error code of the Kafka protocol, as `librdkafka` names it.
@@ -101,7 +103,7 @@ pub type ErrorCode = rdkafka::types::RDKafkaErrorCode;
 pub struct Broker {
     // In the order in which they must go: clients before the cluster.
     observers: Observers,
-    cluster: Cluster,
+    cluster: Embedded,
     bootstrap: String,
     topics: Mutex<BTreeMap<String, i32>>,
 }
@@ -125,7 +127,7 @@ impl Broker {
     ///
     /// When no port can be bound, or a topic cannot be made.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerFailure> {
-        let cluster = Cluster::new(config.brokers)?;
+        let cluster = Embedded::new(config.brokers)?;
         cluster.set_rebalance_delay(millis(config.rebalance_delay));
         cluster.set_consumer_heartbeat(millis(config.heartbeat));
         cluster.set_consumer_session(millis(config.session));

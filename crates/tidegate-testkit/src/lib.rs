@@ -17,7 +17,7 @@ mod strict;
 pub use self::api_key::ApiKey;
 #[cfg(feature = "broker")]
 pub use self::broker::{
-    Broker, BrokerConfig, BrokerFailure, ErrorCode, NewRecord, NotConsumed, Request, produce,
+    Broker, BrokerConfig, BrokerFailure, Cluster, ErrorCode, NewRecord, NotConsumed, Request,
 };
 #[cfg(feature = "generator")]
 pub use self::generator::{

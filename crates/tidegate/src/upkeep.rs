@@ -1,4 +1,8 @@
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex as StdMutex, PoisonError},
+    time::Duration,
+};
 
 use tidegate_core::{Batch, Delivery, Error, Lease, LeaseState, Outcomes};
 use tidegate_inbox::{Inbox, Retention};
@@ -46,7 +50,8 @@ pub struct Upkeep<T, S = EffectService<T>> {
 struct Shared<T, S> {
     inbox: Inbox,
     sequencer: Sequencer<T>,
-    service: S,
+    // Services need not be `Sync`: it is only cloned here.
+    service: StdMutex<S>,
     retention: Option<Retention>,
     interval: Duration,
     // The namespace is looked after by one task at a time, and not again by the
@@ -65,7 +70,7 @@ impl<T, S> Upkeep<T, S> {
         let shared = Shared {
             inbox,
             sequencer,
-            service,
+            service: StdMutex::new(service),
             retention: None,
             interval: Duration::from_secs(60),
             namespace: Mutex::new(None),
@@ -88,11 +93,11 @@ impl<T, S: Clone> Upkeep<T, S> {
     }
 
     fn with(self, change: impl FnOnce(&mut Shared<T, S>)) -> Self {
-        let Shared { inbox, sequencer, service, retention, interval, .. } = &*self.shared;
+        let Shared { inbox, sequencer, retention, interval, .. } = &*self.shared;
         let mut shared = Shared {
             inbox: inbox.clone(),
             sequencer: sequencer.clone(),
-            service: service.clone(),
+            service: StdMutex::new(self.shared.service()),
             retention: *retention,
             interval: *interval,
             namespace: Mutex::new(None),
@@ -105,8 +110,7 @@ impl<T, S: Clone> Upkeep<T, S> {
 impl<T, S> Upkeep<T, S>
 where
     T: Send + Sync + 'static,
-    S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes> + Clone + Send + Sync,
-    S: 'static,
+    S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes> + Clone + Send + 'static,
     S::Error: Into<Error>,
     S::Future: Send,
 {
@@ -132,7 +136,7 @@ where
 impl<T, S> Shared<T, S>
 where
     T: Send + Sync + 'static,
-    S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes> + Clone + Send + Sync,
+    S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes> + Clone + Send,
     S::Error: Into<Error>,
     S::Future: Send,
 {
@@ -156,10 +160,16 @@ where
             return Ok(());
         }
         let database = self.inbox.database();
-        self.sequencer.sweep(database, lease, self.service.clone()).await?;
+        self.sequencer.sweep(database, lease, self.service()).await?;
         self.sequencer.give_up_aged(database).await?;
         *last = Some(Instant::now());
         Ok(())
+    }
+}
+
+impl<T, S: Clone> Shared<T, S> {
+    fn service(&self) -> S {
+        self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

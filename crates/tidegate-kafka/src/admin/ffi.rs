@@ -72,6 +72,15 @@ pub(crate) fn ask<C: ClientContext>(
                 sys::rd_kafka_DescribeConsumerGroups(rk, groups.as_mut_ptr(), 1, options, queue);
             }
         }
+        Request::Config { group, .. } => {
+            let group = c_string(group);
+            unsafe {
+                let of_group = sys::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_GROUP;
+                let mut resource = sys::rd_kafka_ConfigResource_new(of_group, group.as_ptr());
+                sys::rd_kafka_DescribeConfigs(rk, &raw mut resource, 1, options, queue);
+                sys::rd_kafka_ConfigResource_destroy(resource);
+            }
+        }
         Request::Alter { group, offsets } => {
             let group = c_string(group);
             let mut list = TopicPartitionList::new();
@@ -123,6 +132,7 @@ impl Options {
             Request::Offsets(_) => Op::RD_KAFKA_ADMIN_OP_LISTOFFSETS,
             Request::Topics(_) => Op::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
             Request::Describe { .. } => Op::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS,
+            Request::Config { .. } => Op::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS,
             Request::Alter { .. } => Op::RD_KAFKA_ADMIN_OP_ALTERCONSUMERGROUPOFFSETS,
             Request::Forget { .. } => Op::RD_KAFKA_ADMIN_OP_DELETECONSUMERGROUPOFFSETS,
         };
@@ -139,6 +149,15 @@ impl Options {
                 reason.len(),
             );
             sys::rd_kafka_AdminOptions_set_opaque(options.as_ptr(), number as *mut c_void);
+            if let Request::Config { broker, .. } = request {
+                // The client would ask the controller, and any broker knows.
+                sys::rd_kafka_AdminOptions_set_broker(
+                    options.as_ptr(),
+                    *broker,
+                    reason.as_mut_ptr(),
+                    reason.len(),
+                );
+            }
             if matches!(request, Request::Committed { .. }) {
                 // With offsets of open transactions in mind, as a consumer that
                 // reads what is committed has to.
@@ -202,6 +221,15 @@ fn facts(event: &Event) -> Result<Facts, Failure> {
                     sys::rd_kafka_DescribeConsumerGroups_result_groups(result, &raw mut count);
                 match array(groups.cast_const(), count).first() {
                     Some(&group) => Facts::Group(group_of(group)?),
+                    None => return Err(unexpected()),
+                }
+            }
+            sys::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
+                let result = sys::rd_kafka_event_DescribeConfigs_result(event);
+                let resources =
+                    sys::rd_kafka_DescribeConfigs_result_resources(result, &raw mut count);
+                match array(resources.cast_const(), count).first() {
+                    Some(&resource) => Facts::Config(config_of(resource)?),
                     None => return Err(unexpected()),
                 }
             }
@@ -280,6 +308,24 @@ unsafe fn topic_of(topic: *const sys::rd_kafka_TopicDescription_t) -> Result<Top
             .iter()
             .map(|&it| sys::rd_kafka_TopicPartitionInfo_partition(it));
         Ok(Topic { id, partitions: partitions.collect() })
+    }
+}
+
+/// # Safety
+///
+/// The resource is one of an event that is alive.
+unsafe fn config_of(
+    resource: *const sys::rd_kafka_ConfigResource_t,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let mut count = 0;
+    // SAFETY: as promised; its parts are its own.
+    unsafe {
+        checked(sys::rd_kafka_ConfigResource_error(resource))?;
+        let entries = sys::rd_kafka_ConfigResource_configs(resource, &raw mut count);
+        let entry = |&it: &*const _| {
+            (text(sys::rd_kafka_ConfigEntry_name(it)), text(sys::rd_kafka_ConfigEntry_value(it)))
+        };
+        Ok(array(entries.cast_const(), count).iter().map(entry).collect())
     }
 }
 

@@ -1,5 +1,10 @@
 //! Commits: one in flight, always of the newest frontiers, each a membership
 //! proof when it is accepted.
+//!
+//! They are sent by the thread that answers the group's events, and offsets are
+//! named in the request itself. So nothing comes between a look at the frontier
+//! and its commit (C12), there is no client's position to be committed (C17),
+//! and no offset is stored for a partition that is gone (C14).
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

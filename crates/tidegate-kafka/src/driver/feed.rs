@@ -110,21 +110,22 @@ impl Partition<'_> {
             if read.error.is_some() {
                 return;
             }
-            match item(&message, name, *position, &mut arena) {
-                Ok(Some(Item::Record(record))) => {
+            match said(&message, name, *position, &mut arena) {
+                Ok(Said::Record(record)) => {
                     *position = record.offset + 1;
                     read.records += 1;
                     read.bytes += record.size();
                     watch.record(now);
                     items.push(Item::Record(record));
                 }
-                Ok(Some(Item::End(at))) => {
+                Ok(Said::End(at)) => {
                     *position = (*position).max(at);
                     *end = Some(at);
                     watch.end(now);
                     items.push(Item::End(at));
                 }
-                Ok(None) => {}
+                Ok(Said::Astray) => watch.doubt(),
+                Ok(Said::Nothing) => {}
                 Err(error) => read.error = Some(error),
             }
         });
@@ -141,22 +142,37 @@ impl Partition<'_> {
     }
 }
 
-/// What a message is, for a task: nothing where it says nothing to it.
-fn item(
+/// What a message says.
+enum Said {
+    Record(Record),
+    /// The log ends here, for now.
+    End(i64),
+    /// The client reads elsewhere, or not at all.
+    Astray,
+    /// Nothing that matters here.
+    Nothing,
+}
+
+fn said(
     message: &Message<'_>,
     partition: &TopicPartition,
     position: i64,
     arena: &mut BytesMut,
-) -> Result<Option<Item>, Error> {
+) -> Result<Said, Error> {
     let offset = message.offset();
     match message.error() {
         None if offset < position => {
             Err(Error::new(Class::Fatal, OutOfOrder::new(offset, position)))
         }
-        None => Ok(Some(Item::Record(record(message, partition, arena)))),
-        Some(Code::PartitionEOF) => Ok(Some(Item::End(offset))),
-        Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) => {
+        None => Ok(Said::Record(record(message, partition, arena))),
+        Some(Code::PartitionEOF) => Ok(Said::End(offset)),
+        Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) if offset == position => {
             Err(PositionError::Lost { position }.into())
+        }
+        // It is about where the client was before it was sought.
+        Some(code @ (Code::AutoOffsetReset | Code::OffsetOutOfRange)) => {
+            tracing::debug!(%partition, %code, offset, position, "not where we are");
+            Ok(Said::Astray)
         }
         // The client tries these again by itself.
         Some(
@@ -172,7 +188,7 @@ fn item(
             | Code::KafkaStorageError),
         ) => {
             tracing::debug!(%partition, %code, "reading failed for now");
-            Ok(None)
+            Ok(Said::Nothing)
         }
         Some(code) => Err(Error::new(Class::Fatal, ReadError { code, reason: message.reason() })),
     }

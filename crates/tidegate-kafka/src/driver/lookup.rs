@@ -184,7 +184,7 @@ impl Lookup {
                     }
                 }
             }
-            Facts::Group(_) | Facts::Altered(_) => {}
+            Facts::Group(_) | Facts::Config(_) | Facts::Altered(_) => {}
         }
         failure
     }

@@ -352,7 +352,9 @@ impl Client<'_> {
         for name in probes {
             tracing::debug!(partition = %name, "no sign of life: probing");
             self.driver.metrics.stall_probed();
-            self.seek(&name);
+            if !self.probe(&name) {
+                self.rebuild.get_or_insert_with(|| format!("{name} is not read"));
+            }
         }
     }
 }

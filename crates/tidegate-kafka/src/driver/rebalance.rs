@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{Consumer as _, RebalanceProtocol},
+    error::{KafkaError, RDKafkaErrorCode as Code},
 };
 use tidegate_core::{Epoch, TopicPartition};
 use tokio::time::Instant;
@@ -143,6 +144,20 @@ impl Client<'_> {
     fn answer(&mut self, assign: bool, list: &TopicPartitionList) {
         // A group call, and safe: an unanswered event keeps the handler alive.
         let eager = matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Eager);
+        if !eager && !matches!(self.phase, Phase::Closing(_)) {
+            // For the event the client paused every partition, and it resumes
+            // each at a position that is one too far where an end of partition
+            // came through a batch call. So each is put right while it is
+            // paused. Later would not do: what is read beyond the end is an
+            // error, which stops the partition's reading, and then a seek is
+            // refused. What the client had fetched is purged anyway.
+            let answered = names(list);
+            let retained: Vec<_> =
+                self.partitions.keys().filter(|name| !answered.contains(name)).cloned().collect();
+            for name in retained {
+                self.seek(&name);
+            }
+        }
         let answered = match (assign, eager) {
             (true, true) => self.consumer.assign(list),
             (true, false) => self.consumer.incremental_assign(list),
@@ -151,19 +166,6 @@ impl Client<'_> {
         };
         if let Err(error) = answered {
             tracing::warn!(assign, %error, "the answer to a rebalance failed");
-        }
-        if eager || matches!(self.phase, Phase::Closing(_)) {
-            return;
-        }
-        // For the event the client paused every partition, and it resumes each
-        // at a position that is one too far where an end of partition came
-        // through a batch call: the next record would be skipped. A seek raises
-        // its barrier before it returns. What it had fetched is purged anyway.
-        let answered = names(list);
-        let retained: Vec<_> =
-            self.partitions.keys().filter(|name| !answered.contains(name)).cloned().collect();
-        for name in retained {
-            self.seek(&name);
         }
     }
 
@@ -179,6 +181,23 @@ impl Client<'_> {
         if let Err(error) = sought {
             tracing::warn!(partition = %name, %error, "a seek failed");
         }
+    }
+
+    /// Puts the client at the partition's position, and waits until it is there.
+    /// Says whether it reads the partition at all.
+    pub(super) fn probe(&mut self, name: &TopicPartition) -> bool {
+        let Some(partition) = self.partitions.get_mut(name) else { return true };
+        partition.watch.sought(Instant::now());
+        let mut list = TopicPartitionList::new();
+        let offset = Offset::Offset(partition.position);
+        if list.add_partition_offset(&name.topic, name.partition, offset).is_err() {
+            return true;
+        }
+        // The client's own thread answers it, without a broker.
+        let sought = self.consumer.seek_partitions(list, Duration::from_millis(100));
+        let Ok(sought) = sought else { return true };
+        let refused = |error: KafkaError| error.rdkafka_error_code() == Some(Code::State);
+        !sought.elements().iter().any(|it| it.error().err().is_some_and(refused))
     }
 
     // ===== assignments =====

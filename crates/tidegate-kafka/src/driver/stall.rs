@@ -15,6 +15,7 @@ pub(crate) struct Watch {
     quiet: Instant,
     at_end: bool,
     probes: u32,
+    doubted: bool,
 }
 
 /// What to do about a partition.
@@ -30,17 +31,17 @@ pub(crate) enum Advice {
 
 impl Watch {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { quiet: now, at_end: false, probes: 0 }
+        Self { quiet: now, at_end: false, probes: 0, doubted: false }
     }
 
     /// A record came.
     pub(crate) fn record(&mut self, now: Instant) {
-        *self = Self { quiet: now, at_end: false, probes: 0 };
+        *self = Self { quiet: now, at_end: false, probes: 0, doubted: false };
     }
 
     /// The end of the log came.
     pub(crate) fn end(&mut self, now: Instant) {
-        *self = Self { quiet: now, at_end: true, probes: 0 };
+        *self = Self { quiet: now, at_end: true, probes: 0, doubted: false };
     }
 
     /// Nothing is to be expected now: no room to read, or a leader that is away.
@@ -52,11 +53,17 @@ impl Watch {
     pub(crate) fn sought(&mut self, now: Instant) {
         self.quiet = now;
         self.at_end = false;
+        self.doubted = false;
+    }
+
+    /// The client said what makes it doubtful that it goes on: a look is due.
+    pub(crate) fn doubt(&mut self) {
+        self.doubted = true;
     }
 
     /// Whether it has been quiet for so long that a closer look is due.
     pub(crate) fn is_quiet(&self, after: Duration, now: Instant) -> bool {
-        now.saturating_duration_since(self.quiet) >= after
+        self.doubted || now.saturating_duration_since(self.quiet) >= after
     }
 
     /// `ahead` says whether the client knows of records beyond the position.
@@ -65,6 +72,9 @@ impl Watch {
         let patience = if ahead || !self.at_end { after } else { after * 4 };
         if !self.is_quiet(patience, now) {
             return Advice::Wait;
+        }
+        if self.doubted {
+            return Advice::Probe;
         }
         if self.probes >= 2 {
             return Advice::Rebuild;
@@ -123,6 +133,16 @@ mod tests {
             watch.sought(now);
             watch.end(now);
         }
+    }
+
+    #[test]
+    fn a_doubt_is_looked_into_at_once_and_only_once() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        watch.doubt();
+        assert_eq!(watch.advise(true, AFTER, start), Advice::Probe);
+        watch.sought(start);
+        assert_eq!(watch.advise(true, AFTER, start), Advice::Wait);
     }
 
     // Q2: a full partition with slow handlers is not stalled.

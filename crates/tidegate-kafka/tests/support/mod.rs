@@ -57,6 +57,8 @@ pub(crate) fn config(broker: &Broker) -> KafkaConfig {
         .property("fetch.wait.max.ms", "20")
         .group_session(SESSION, Duration::from_millis(100))
         .commit_interval(Duration::from_millis(100))
+        // A partition that stands still is to be seen, not helped.
+        .stall_after(Duration::from_secs(600))
         // The embedded broker has no controller, and so no ids of topics.
         .topic_check(None)
 }

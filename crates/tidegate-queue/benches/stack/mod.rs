@@ -18,8 +18,12 @@ use tidegate_decode::DecodeLayer;
 use tidegate_fence::FenceLayer;
 use tidegate_frontier::FrontierLayer;
 use tidegate_queue::{QueueConfig, QueueLayer};
-use tokio::{runtime::Builder, task::coop::unconstrained, time::Duration};
-use tower::{Layer as _, Service, ServiceBuilder};
+use tokio::{
+    runtime::Builder,
+    task::{coop::unconstrained, yield_now},
+    time::Duration,
+};
+use tower::{Layer as _, Service, ServiceBuilder, service_fn};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -56,6 +60,9 @@ pub(crate) struct Load {
     pub(crate) batch: usize,
     /// The most in flight.
     pub(crate) window: usize,
+    /// Each batch takes a turn of the runtime, as any real one does: so the
+    /// queue stays full, and what is in flight stays in memory.
+    pub(crate) in_turn: bool,
 }
 
 /// Runs it once.
@@ -68,7 +75,8 @@ pub(crate) fn run(load: Load) {
             Layers::Queue => queue(load).await,
             Layers::Decode => decoding(load).await,
             Layers::Fence => fenced(load).await,
-            Layers::Frontier => full(load).await,
+            Layers::Frontier if load.in_turn => full(load, service_fn(in_turn)).await,
+            Layers::Frontier => full(load, Noop).await,
         }
     }));
 }
@@ -118,14 +126,24 @@ async fn fenced(load: Load) {
     drive(stack, load, &lease, |delivery| delivery).await;
 }
 
-async fn full(load: Load) {
+async fn in_turn(batch: Batch<Delivery<i64>>) -> Result<Outcomes, Error> {
+    yield_now().await;
+    Noop.call(batch).await
+}
+
+async fn full<S>(load: Load, inner: S)
+where
+    S: Service<Batch<Delivery<i64>>, Response = Outcomes, Error = Error>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
     let (_owner, lease) = lease();
     let stack = ServiceBuilder::new()
         .layer(FrontierLayer::new(Frontier::starting_at(0)))
         .layer(FenceLayer::new(lease.clone()))
         .layer(DecodeLayer::new(decode))
         .layer(QueueLayer::by_key(config(load)))
-        .service(Noop);
+        .service(inner);
     drive(stack, load, &lease, |delivery| delivery).await;
 }
 

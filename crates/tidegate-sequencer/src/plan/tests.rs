@@ -253,6 +253,17 @@ fn the_newest_wins_where_gaps_are_skipped() {
     assert_eq!(tables.applied[&1], [7, 9, 20]);
 }
 
+/// A stream in batches of these sizes, which are enough for it.
+fn batches<'a, D>(stream: &'a [D], sizes: &[usize]) -> Vec<&'a [D]> {
+    let mut rest = stream;
+    let batch = |size: &usize| {
+        let (batch, behind) = rest.split_at(rest.len().min(*size));
+        rest = behind;
+        batch
+    };
+    sizes.iter().map(batch).filter(|batch| !batch.is_empty()).collect()
+}
+
 proptest! {
     // Whatever comes, in whatever batches, and with however few releases: in the
     // end it is as if deltas had been taken one by one.
@@ -266,13 +277,7 @@ proptest! {
         let rules = Rules { released, ..STRICT };
         let mut tables = Tables { careful: careful.into_iter().collect(), ..Tables::default() };
         let mut naive = Naive::default();
-        let mut rest = &stream[..];
-        for size in sizes {
-            let (batch, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            if batch.is_empty() {
-                break;
-            }
+        for batch in batches(&stream, &sizes) {
             batch.iter().for_each(|delta| naive.take(*delta));
             let batch: Vec<_> = batch.iter().map(|&(entity, at)| (entity, at, 0)).collect();
             let (outcomes, mut more) = tables.run(rules, &batch).unwrap();
@@ -297,13 +302,7 @@ proptest! {
     ) {
         let mut tables = Tables::default();
         let mut newest: BTreeMap<u8, i64> = BTreeMap::new();
-        let mut rest = &stream[..];
-        for size in sizes {
-            let (batch, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            if batch.is_empty() {
-                break;
-            }
+        for batch in batches(&stream, &sizes) {
             for (entity, at) in batch {
                 let newest = newest.entry(*entity).or_default();
                 *newest = (*newest).max(*at);

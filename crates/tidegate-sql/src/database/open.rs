@@ -141,7 +141,7 @@ pub(super) async fn check_schema(
 ///
 /// One transaction: all of it or nothing. On PostgreSQL, programs that start at
 /// the same time wait for each other.
-pub(super) async fn migrate(
+pub(crate) async fn migrate(
     connection: &impl ConnectionTrait,
     dialect: Dialect,
 ) -> Result<(), OpenError> {

@@ -19,9 +19,8 @@ use super::redact::Redacted;
 /// assert!(!format!("{options:?}").contains("secret"));
 /// ```
 ///
-/// Only one field concerns SQLite besides the namespace, the waits and
-/// [`accept_loss`](Self::accept_loss): it has one connection, since it has one
-/// writer, and runs with a write-ahead log and `synchronous=FULL`.
+/// SQLite has one connection, since it has one writer, and runs with a
+/// write-ahead log and `synchronous=FULL`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct DatabaseOptions {
@@ -42,8 +41,8 @@ pub struct DatabaseOptions {
     /// On SQLite, this is what ends an effect that asks for a second connection
     /// while it holds the only one.
     pub acquire_timeout: Duration,
-    /// After how long without use a connection is tested before it is used
-    /// again. 30 s by default.
+    /// After how long without use a connection of PostgreSQL is tested before it
+    /// is used again. 30 s by default.
     pub idle_test: Duration,
     /// How long a statement of PostgreSQL waits for a lock. 5 s by default.
     pub lock_timeout: Duration,

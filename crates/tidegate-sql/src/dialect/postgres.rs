@@ -20,7 +20,8 @@ pub(super) struct Postgres;
 // The gate is an advisory lock, which is granted in the order of the requests:
 // a pruner waits for the transactions that are under way, and not for those
 // that come after it, as it would for the row's lock alone. The row's lock is
-// what makes the statement see what a pruner wrote while it waited.
+// what makes the statement see what a pruner wrote while it waited. What was not
+// claimed is looked for only if there is something: mostly, all is new.
 const CLAIM: &str = "\
 WITH gate AS MATERIALIZED (
     SELECT source, pg_advisory_xact_lock_shared(1953064037, source)::text AS passed
@@ -30,19 +31,20 @@ WITH gate AS MATERIALIZED (
     FROM gate JOIN tidegate_source s ON s.source = gate.source
     WHERE gate.passed = ''
     FOR SHARE OF s
-), fresh AS MATERIALIZED (
-    SELECT r.id, r.fp, r.pos, place.source
-    FROM place, unnest($4::bytea[], $5::bytea[], $6::int8[]) AS r (id, fp, pos)
-    WHERE r.pos < place.low OR r.pos >= place.floor
 ), claimed AS (
     INSERT INTO tidegate_inbox (ns, id, fp, source, record_offset)
-    SELECT $1, id, fp, source, pos FROM fresh ORDER BY id
+    SELECT $1, r.id, r.fp, place.source, r.pos
+    FROM place, unnest($4::bytea[], $5::bytea[], $6::int8[]) AS r (id, fp, pos)
+    WHERE r.pos < place.low OR r.pos >= place.floor
+    ORDER BY r.id
     ON CONFLICT (ns, id) DO NOTHING
     RETURNING id
 )
 SELECT place.low, place.floor, place.topic_id, before.id, NULL::bytea
 FROM place LEFT JOIN (
-    SELECT id FROM fresh WHERE NOT EXISTS (SELECT FROM claimed WHERE claimed.id = fresh.id)
+    SELECT r.id FROM unnest($4::bytea[]) AS r (id)
+    WHERE (SELECT count(*) FROM claimed) < cardinality($4::bytea[])
+        AND NOT EXISTS (SELECT FROM claimed WHERE claimed.id = r.id)
 ) before ON true";
 
 const SEEN: &str = "SELECT id, fp FROM tidegate_inbox WHERE ns = $1 AND id = ANY($2::bytea[])";
@@ -116,8 +118,8 @@ impl Statements for Postgres {
                 ns.into(),
                 (&*partition.topic).into(),
                 partition.partition.into(),
-                bytes(markers.iter().map(|it| it.id.to_bytes())),
-                bytes(markers.iter().map(|it| it.fingerprint.to_bytes())),
+                bytes(markers.iter().map(|it| it.mark.id.to_bytes())),
+                bytes(markers.iter().map(|it| it.mark.fingerprint.to_bytes())),
                 longs(markers.iter().map(|it| it.offset)),
             ],
         )

@@ -99,8 +99,8 @@ impl Statements for Sqlite {
         for marker in markers {
             // Writing to a string cannot fail.
             let _ = write!(offsets, "{},", marker.offset);
-            bytes.extend_from_slice(&marker.id.to_bytes());
-            bytes.extend_from_slice(&marker.fingerprint.to_bytes());
+            bytes.extend_from_slice(&marker.mark.id.to_bytes());
+            bytes.extend_from_slice(&marker.mark.fingerprint.to_bytes());
         }
         close(&mut offsets);
         statement(

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tidegate_core::{Batch, Delivery, Error, Outcomes, take_ready};
+use tokio::task::{self, JoinHandle};
 use tower_service::Service;
 
 use super::{error::GuardError, keeper::Keeper};
@@ -19,9 +20,14 @@ use crate::{EffectError, InTransaction, LeaseEnded, TransactionRequest};
 pub struct EpochGuardService<S> {
     inner: S,
     keeper: Arc<Keeper>,
-    // A clone has a wait of its own.
-    settling: Option<BoxFuture<()>>,
+    // A task, so that it goes on, and gives up what it holds, though nobody polls
+    // this instance. A clone has one of its own, and one of them all works.
+    settling: Option<Settling>,
 }
+
+/// A task that ends with this value.
+#[derive(Debug)]
+struct Settling(JoinHandle<()>);
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -62,9 +68,10 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         while !self.keeper.is_settled() {
             let keeper = &self.keeper;
-            let settling =
-                self.settling.get_or_insert_with(|| Box::pin(Arc::clone(keeper).settle()));
-            ready!(settling.as_mut().poll(cx));
+            let start = || Settling(task::spawn(Arc::clone(keeper).settle()));
+            let settling = self.settling.get_or_insert_with(start);
+            // One that panicked is started again.
+            let _ = ready!(Pin::new(&mut settling.0).poll(cx));
             self.settling = None;
         }
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -84,6 +91,14 @@ where
                 Some(refused) => Err(refused.into()),
             }
         })
+    }
+}
+
+// ===== impl Settling =====
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

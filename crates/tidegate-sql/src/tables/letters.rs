@@ -154,8 +154,5 @@ fn of_partition<const N: usize>(
     sql: &str,
     more: [Value; N],
 ) -> Statement {
-    let TopicPartition { topic, partition } = partition;
-    let place = [ns.into(), (**topic).into(), (*partition).into()];
-    let values: Vec<_> = place.into_iter().chain(more).collect();
-    Statement::from_sql_and_values(connection.get_database_backend(), sql, values)
+    super::of_partition(connection.get_database_backend(), ns.into(), partition, sql, more)
 }

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use sea_orm::{ConnectionTrait as _, DbErr, Statement, Value};
-use tidegate_core::{Fingerprint, MessageId, TopicId, TopicPartition};
+use tidegate_core::{TopicId, TopicPartition};
 
-use super::{Columns, millis};
+use super::{Columns, Mark, millis};
 use crate::{Txn, dialect::Dialect};
 
 /// A message that is claimed, and where it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The message.
-    pub id: MessageId,
-    /// Its payload.
-    pub fingerprint: Fingerprint,
+    pub mark: Mark,
     /// Its offset.
     pub offset: i64,
 }
@@ -26,8 +24,8 @@ pub struct Claim {
     pub pruned: Pruned,
     /// The id of the topic that the partition belongs to, if it is known.
     pub topic_id: Option<TopicId>,
-    /// The messages that were claimed before, with the payload they had.
-    pub before: Vec<(MessageId, Fingerprint)>,
+    /// The messages that were claimed before, as they were then.
+    pub before: Vec<Mark>,
 }
 
 /// The offsets whose markers are pruned, from `low` up to `floor`.
@@ -94,7 +92,9 @@ pub async fn claim(
         let claim = claim.get_or_insert_with(|| Claim { pruned, topic_id, before: Vec::new() });
         let (id, fingerprint) = (columns.digest()?, columns.digest()?);
         match (id, fingerprint) {
-            (Some(id), Some(fingerprint)) => claim.before.push((id.into(), fingerprint.into())),
+            (Some(id), Some(fingerprint)) => {
+                claim.before.push(Mark { id: id.into(), fingerprint: fingerprint.into() });
+            }
             (Some(id), None) => unread.push(id),
             (None, _) => {}
         }
@@ -107,15 +107,11 @@ pub async fn claim(
     Ok(claim)
 }
 
-async fn seen(txn: &Txn, ids: &[[u8; 16]]) -> Result<Vec<(MessageId, Fingerprint)>, DbErr> {
+async fn seen(txn: &Txn, ids: &[[u8; 16]]) -> Result<Vec<Mark>, DbErr> {
     let ids: Vec<&[u8]> = ids.iter().map(<[u8; 16]>::as_slice).collect();
     let statement = txn.statements().seen(txn.namespace().number(), &ids);
     let rows = txn.query_all_raw(statement).await?;
-    let marker = |row| {
-        let mark = Columns::of(row).mark()?;
-        Ok((mark.id, mark.fingerprint))
-    };
-    rows.iter().map(marker).collect()
+    rows.iter().map(|row| Columns::of(row).mark()).collect()
 }
 
 /// Reads how a partition was read so far.
@@ -166,7 +162,7 @@ async fn read(txn: &Txn, partition: &TopicPartition, lock: &str) -> Result<Optio
 
 /// Makes a partition known, which is read from `start` on.
 ///
-/// If somebody else does so at the same time, this waits for him and changes
+/// If somebody else does so at the same time, this waits, and changes
 /// nothing.
 ///
 /// # Errors
@@ -281,8 +277,6 @@ fn of_partition<const N: usize>(
     sql: &str,
     more: [Value; N],
 ) -> Statement {
-    let TopicPartition { topic, partition } = partition;
-    let place = [txn.namespace().number().into(), (**topic).into(), (*partition).into()];
-    let values: Vec<_> = place.into_iter().chain(more).collect();
-    Statement::from_sql_and_values(txn.get_database_backend(), sql, values)
+    let ns = txn.namespace().number().into();
+    super::of_partition(txn.get_database_backend(), ns, partition, sql, more)
 }

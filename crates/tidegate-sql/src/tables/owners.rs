@@ -84,8 +84,5 @@ fn statement<const N: usize>(
     sql: &str,
     more: [Value; N],
 ) -> Statement {
-    let TopicPartition { topic, partition } = partition;
-    let place = [group.into(), (**topic).into(), (*partition).into()];
-    let values: Vec<_> = place.into_iter().chain(more).collect();
-    Statement::from_sql_and_values(txn.get_database_backend(), sql, values)
+    super::of_partition(txn.get_database_backend(), group.into(), partition, sql, more)
 }

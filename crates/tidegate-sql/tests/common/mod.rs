@@ -1,12 +1,17 @@
 //! Databases for tests, with the application's one table in them.
 
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+#![allow(dead_code, reason = "not every test uses all of it")]
 
-pub mod proxy;
+pub(crate) mod proxy;
+pub(crate) mod strict;
 
 use std::{
-    env, process,
+    env,
+    future::poll_fn,
+    pin::pin,
+    process,
     sync::atomic::{AtomicU32, Ordering},
+    task::Poll,
     thread,
     time::Duration,
 };
@@ -21,32 +26,35 @@ use tidegate_sql::{Database, DatabaseOptions};
 use tokio::{runtime, task::yield_now, time::timeout};
 
 /// The application's ledger.
-pub mod ledger {
+pub(crate) mod ledger {
     use sea_orm::entity::prelude::*;
 
     #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
     #[sea_orm(table_name = "ledger")]
-    pub struct Model {
+    pub(crate) struct Model {
         #[sea_orm(primary_key)]
-        pub id: i64,
-        pub account: String,
-        pub revision: i64,
-        pub amount: i64,
+        pub(crate) id: i64,
+        pub(crate) account: String,
+        pub(crate) revision: i64,
+        pub(crate) amount: i64,
     }
 
     #[derive(Clone, Copy, Debug, EnumIter, DeriveRelation)]
-    pub enum Relation {}
+    pub(crate) enum Relation {}
 
     impl ActiveModelBehavior for ActiveModel {}
 }
 
+use self::proxy::Proxy;
+
 /// An amount that no ledger takes.
-pub const REFUSED: i64 = i64::MAX;
+pub(crate) const REFUSED: i64 = i64::MAX;
 
 /// A database that goes with this value.
-pub struct TestDatabase {
-    pub database: Database,
-    pub options: DatabaseOptions,
+pub(crate) struct TestDatabase {
+    pub(crate) database: Database,
+    pub(crate) options: DatabaseOptions,
+    url: String,
     place: Place,
 }
 
@@ -58,43 +66,56 @@ enum Place {
 impl TestDatabase {
     /// One of each kind: SQLite, and PostgreSQL where `TIDEGATE_DATABASE`
     /// names a server.
-    pub async fn each() -> Vec<Self> {
+    pub(crate) async fn each() -> Vec<Self> {
         let mut all = vec![Self::sqlite().await];
         all.extend(Self::postgres().await);
         all
     }
 
     /// A SQLite file.
-    pub async fn sqlite() -> Self {
+    pub(crate) async fn sqlite() -> Self {
         let directory = TempDir::new().expect("there is room for a directory");
         let path = directory.path().join("test.db");
-        let options = DatabaseOptions::new(format!("sqlite://{}?mode=rwc", path.display()));
-        Self::set_up(options, Place::Sqlite { _directory: directory }).await
+        let url = format!("sqlite://{}?mode=rwc", path.display());
+        Self::set_up(url, Place::Sqlite { _directory: directory }).await
     }
 
     /// A schema of its own in PostgreSQL, if there is a server.
-    pub async fn postgres() -> Option<Self> {
-        let server = server()?;
+    pub(crate) async fn postgres() -> Option<Self> {
+        let server = env::var("TIDEGATE_DATABASE").ok()?;
         Some(Self::postgres_at(&server, &server).await)
     }
 
+    /// A schema of its own in PostgreSQL, if there is a server, reached by one
+    /// connection through a proxy.
+    pub(crate) async fn proxied() -> Option<(Self, Proxy)> {
+        let server = env::var("TIDEGATE_DATABASE").ok()?;
+        let proxy = Proxy::before(&server).await;
+        let mut test = Self::postgres_at(&server, &proxy.url(&server)).await;
+        // Statements are prepared once a connection.
+        test.options.max_connections = 1;
+        let database = Database::open(test.options.clone()).await;
+        test.database = database.expect("the database opens");
+        Some((test, proxy))
+    }
+
     /// A schema of its own in the PostgreSQL at `server`, reached by `url`.
-    pub async fn postgres_at(server: &str, url: &str) -> Self {
+    async fn postgres_at(server: &str, url: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let schema = format!("tidegate_test_{}_{next}", process::id());
         execute_at(server, &format!("CREATE SCHEMA {schema}")).await;
         let separator = if url.contains('?') { '&' } else { '?' };
-        let options =
-            DatabaseOptions::new(format!("{url}{separator}options=-csearch_path%3D{schema}"));
+        let url = format!("{url}{separator}options=-csearch_path%3D{schema}");
         let place = Place::Postgres { server: server.to_owned(), schema };
-        Self::set_up(options, place).await
+        Self::set_up(url, place).await
     }
 
-    async fn set_up(options: DatabaseOptions, place: Place) -> Self {
+    async fn set_up(url: String, place: Place) -> Self {
+        let options = DatabaseOptions::new(&*url);
         Database::migrate(options.clone()).await.expect("the tables can be created");
         let database = Database::open(options.clone()).await.expect("the database opens");
-        let test = Self { database, options, place };
+        let test = Self { database, options, url, place };
         let key = match test.connection().get_database_backend() {
             DbBackend::Postgres => "bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
             _ => "integer PRIMARY KEY",
@@ -107,32 +128,36 @@ impl TestDatabase {
         test
     }
 
-    pub fn is_postgres(&self) -> bool {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
         matches!(self.place, Place::Postgres { .. })
     }
 
-    pub fn connection(&self) -> &DatabaseConnection {
+    pub(crate) fn connection(&self) -> &DatabaseConnection {
         self.database.connection()
     }
 
-    pub async fn execute(&self, sql: &str) {
+    pub(crate) async fn execute(&self, sql: &str) {
         self.connection().execute_unprepared(sql).await.expect("the statement is right");
     }
 
     /// The value that a query answers with.
-    pub async fn value<V: TryGetable>(&self, sql: &str) -> V {
+    pub(crate) async fn value<V: TryGetable>(&self, sql: &str) -> V {
         let statement = Statement::from_string(self.connection().get_database_backend(), sql);
         let row = self.connection().query_one_raw(statement).await.expect("the query is right");
         row.expect("there is a row").try_get_by_index(0).expect("the type is right")
     }
 
-    pub async fn count(&self, table: &str) -> i64 {
+    pub(crate) async fn count(&self, table: &str) -> i64 {
         self.value(&format!("SELECT count(*) FROM {table}")).await
     }
 
     /// Waits until somebody waits for a transaction that uses a table of
     /// PostgreSQL.
-    pub async fn until_blocked(&self, table: &str) {
+    pub(crate) async fn until_blocked(&self, table: &str) {
         let blocked = format!(
             "SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l
                 ON l.relation = '{table}'::regclass AND l.pid = ANY(pg_blocking_pids(a.pid))"
@@ -145,7 +170,7 @@ impl TestDatabase {
         timeout(Duration::from_secs(10), waiting).await.expect("somebody waits");
     }
 
-    pub async fn ledger(&self) -> Vec<ledger::Model> {
+    pub(crate) async fn ledger(&self) -> Vec<ledger::Model> {
         let rows = ledger::Entity::find().order_by_asc(ledger::Column::Id);
         rows.all(self.connection()).await.expect("the ledger can be read")
     }
@@ -171,27 +196,31 @@ impl Drop for TestDatabase {
     }
 }
 
-/// The PostgreSQL that tests may use, if there is one.
-#[expect(clippy::print_stderr, reason = "what is skipped is said")]
-pub fn server() -> Option<String> {
-    let server = env::var("TIDEGATE_DATABASE").ok();
-    if server.is_none() {
-        eprintln!("skipped on PostgreSQL: TIDEGATE_DATABASE names none");
-    }
-    server
-}
-
 async fn execute_at(server: &str, sql: &str) {
     let connection = sea_orm::Database::connect(server).await.expect("the server is there");
     connection.execute_unprepared(sql).await.expect("the statement is right");
     connection.close().await.expect("it closes");
 }
 
+/// Polls a future at most `polls` times, then drops it.
+pub(crate) async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
 /// A lease on partition 0 of `topic`.
-pub fn lease() -> (LeaseOwner, Lease) {
+pub(crate) fn lease() -> (LeaseOwner, Lease) {
     lease_on(0)
 }
 
-pub fn lease_on(partition: i32) -> (LeaseOwner, Lease) {
+pub(crate) fn lease_on(partition: i32) -> (LeaseOwner, Lease) {
     Lease::grant(TopicPartition::new("topic", partition), Epoch::new(1, "member"))
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// A listener that passes on what comes.
-pub struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
     // Ended with this value.
@@ -36,7 +36,7 @@ struct State {
 
 impl Proxy {
     /// Stands before the server of a URL.
-    pub async fn before(server: &str) -> Self {
+    pub(crate) async fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let state = Arc::<State>::default();
@@ -54,22 +54,22 @@ impl Proxy {
     }
 
     /// The URL by which the server is reached through this.
-    pub fn url(&self, server: &str) -> String {
+    pub(crate) fn url(&self, server: &str) -> String {
         server.replacen(place(server), &self.address.to_string(), 1)
     }
 
     /// How often a client has waited for an answer.
-    pub fn round_trips(&self) -> u64 {
+    pub(crate) fn round_trips(&self) -> u64 {
         self.state.round_trips.load(Ordering::SeqCst)
     }
 
     /// Loses the answer to the next COMMIT.
-    pub fn cut_at_commit(&self) {
+    pub(crate) fn cut_at_commit(&self) {
         self.state.cut_at_commit.store(true, Ordering::SeqCst);
     }
 
     /// Loses the next COMMIT itself.
-    pub fn cut_before_commit(&self) {
+    pub(crate) fn cut_before_commit(&self) {
         self.state.cut_before_commit.store(true, Ordering::SeqCst);
     }
 }

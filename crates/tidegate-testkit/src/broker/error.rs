@@ -27,7 +27,7 @@ pub enum BrokerFailure {
         topic: String,
     },
     /// The broker refused to do something.
-    #[error("the embedded broker refused to {what}: {code}")]
+    #[error("the broker refused to {what}: {code}")]
     Refused {
         /// What it should have done.
         what: &'static str,
@@ -35,7 +35,7 @@ pub enum BrokerFailure {
         code: ErrorCode,
     },
     /// A client of the test kit could not do something.
-    #[error("a client of the embedded broker could not {what}")]
+    #[error("a client of the broker could not {what}")]
     Client {
         /// What it should have done.
         what: &'static str,

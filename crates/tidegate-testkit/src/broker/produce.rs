@@ -34,15 +34,7 @@ struct Deliveries {
     failed: Mutex<Option<KafkaError>>,
 }
 
-/// Writes records to a topic of a cluster, embedded or not, and waits until all
-/// are written.
-///
-/// It blocks the thread that calls it.
-///
-/// # Errors
-///
-/// When a record is not written.
-pub fn produce(
+pub(super) fn produce(
     bootstrap: &str,
     topic: &str,
     records: impl IntoIterator<Item = NewRecord>,

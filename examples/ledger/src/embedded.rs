@@ -1,0 +1,102 @@
+//! Everything in this process: broker, database file, members.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tidegate::prelude::*;
+use tidegate_testkit::{Broker, BrokerConfig, LedgerConfig, NewRecord};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Outcome,
+    arguments::{Arguments, Protocol},
+    audit::{self, Audit},
+    counts::Counts,
+    member::{self, Member},
+    progress::{Progress, say},
+    tables,
+};
+
+const TRANSFERS: usize = 20_000;
+const MEMBERS: usize = 3;
+
+// Nothing takes so long; if it does, the audit says what is missing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
+    let mut config = LedgerConfig::new(arguments.seed, arguments.produce.unwrap_or(TRANSFERS));
+    config.partitions = arguments.partitions;
+    let ledger = config.generate();
+    let (topic, group) = (arguments.topic.as_str(), arguments.group.as_str());
+    let settings = BrokerConfig::default().with_topic(topic, arguments.partitions);
+    let session = (settings.session, settings.heartbeat);
+    let broker = Arc::new(Broker::start(settings)?);
+    broker.begin_group(group, [topic])?;
+    broker.produce(topic, ledger.records.iter().map(NewRecord::from))?;
+
+    let folder = tempfile::tempdir().context("no folder for the database")?;
+    let url = format!("sqlite://{}?mode=rwc", folder.path().join("ledger.db").display());
+    let options = || DatabaseOptions::new(&url).with_namespace("ledger", arguments.generation);
+    Database::migrate(options()).await?;
+    let database = Database::open(options()).await?;
+    tables::create(&database).await?;
+
+    let members = arguments.instances.unwrap_or(MEMBERS).max(1);
+    say(&format!(
+        "{} records in {} partitions, {members} members, an embedded broker and a SQLite file",
+        ledger.records.len(),
+        arguments.partitions,
+    ));
+    let started = Instant::now();
+    let start = |number: usize| {
+        // The embedded broker does not tell its session, nor the ids of topics.
+        let config = member::config(arguments, broker.bootstrap())
+            .group_session(session.0, session.1)
+            .topic_check(None)
+            .commit_interval(Duration::from_millis(100));
+        let config = match arguments.protocol {
+            Protocol::Consumer => config,
+            Protocol::Range | Protocol::CooperativeSticky => config
+                .property("session.timeout.ms", "3000")
+                .property("heartbeat.interval.ms", "100"),
+        };
+        Member::start(format!("member {number}"), config, arguments, &database)
+    };
+    let mut running = (1..=members).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let all = ledger.records.len() as u64;
+    let mut progress = Progress::new(Some(all));
+    // One leaves at a third, and comes back as another at two.
+    let (mut left, mut back) = (members < 2, members < 2);
+    loop {
+        for member in &running {
+            progress.show(&member.name, &member.status);
+        }
+        if !left && progress.done() > all / 3 {
+            left = true;
+            let member = running.remove(0);
+            member.stop();
+            progress.gone(&member.name);
+            member.ended().await?;
+        }
+        if !back && progress.done() > all * 2 / 3 {
+            back = true;
+            running.push(start(members + 1)?);
+        }
+        let committed = broker.consumed(group, topic, Duration::ZERO).await.is_ok();
+        if committed && left && back || progress.still() > PATIENCE {
+            break;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    let took = started.elapsed();
+    running.iter().for_each(Member::stop);
+    for member in running {
+        progress.gone(&member.name);
+        member.ended().await?;
+    }
+    progress.finish();
+    let audit = Audit::of(arguments, broker.bootstrap(), &url, Some(&ledger)).await?;
+    audit::report_work(counts, took);
+    audit.report();
+    Ok(Some(audit))
+}
