@@ -308,7 +308,7 @@ impl Case {
 
     /// Asks a member to end, and expects that it does so in order.
     pub(crate) async fn terminate(&self, member: &Member) -> Result<()> {
-        member.signal(Signal::SIGTERM);
+        member.ask_to_end().await?;
         let status = member.ended().await?;
         if !status.success() {
             bail!("{} ended with {status} when it was asked to end", member.name());

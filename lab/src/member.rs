@@ -25,7 +25,7 @@ use xtask::services::{Process, Run};
 
 use self::state::Shared;
 pub(crate) use self::state::{Counters, Standing, State};
-use crate::worker::{Arguments, Logged};
+use crate::worker::{Arguments, Logged, UP};
 
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -216,6 +216,13 @@ impl Member {
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.process().signal(signal);
+    }
+
+    /// Asks it to end, once it listens: before that it would just die.
+    pub(crate) async fn ask_to_end(&self) -> Result<()> {
+        self.logs(0, UP, |_| true).await?;
+        self.signal(Signal::SIGTERM);
+        Ok(())
     }
 
     /// Waits for its end.

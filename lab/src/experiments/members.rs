@@ -122,7 +122,9 @@ async fn simultaneous_restart(case: &Case) -> Result<()> {
     case.produce(&records.first).await?;
     let restarts = async {
         case.phase("all are asked to end");
-        first.iter().for_each(|member| member.signal(Signal::SIGTERM));
+        for member in &first {
+            member.ask_to_end().await?;
+        }
         for member in &first {
             let status = member.ended().await?;
             ensure!(status.success(), "{} ended with {status}", member.name());
@@ -132,7 +134,7 @@ async fn simultaneous_restart(case: &Case) -> Result<()> {
         case.phase("all are killed");
         second.iter().for_each(|member| member.signal(Signal::SIGKILL));
         for member in &second {
-            member.ended().await?;
+            case.kill(member).await?;
         }
         case.fault("all three members are killed at once (SIGKILL)");
         super::common::members(case, &["a3", "b3", "c3"]).await
@@ -190,7 +192,7 @@ async fn storm(case: &Case) -> Result<()> {
             if turn % 4 < 2 {
                 here.push_back(case.start_plain(&format!("m{turn}")).await?);
             } else if let Some(member) = here.pop_front() {
-                member.signal(Signal::SIGTERM);
+                member.ask_to_end().await?;
                 leaving.push(member);
             }
             next += EVERY;

@@ -51,7 +51,7 @@ async fn under_load(case: &Case) -> Result<()> {
         let held = leaver.hold(Point::AfterEffect, When::any()).await?;
         leaver.reached(&held).await?;
         let asked = Instant::now();
-        leaver.signal(Signal::SIGTERM);
+        leaver.ask_to_end().await?;
         leaver.logs(0, "asked to end", |_| true).await?;
         case.fault("leaver is asked to end with a batch in hand (SIGTERM)");
         leaver.release(held).await?;
@@ -84,7 +84,7 @@ async fn impatient(case: &Case) -> Result<()> {
     let held = first.hold(Point::AfterEffect, When::any()).await?;
     case.produce(&records.second).await?;
     first.reached(&held).await?;
-    first.signal(Signal::SIGTERM);
+    first.ask_to_end().await?;
     first.logs(0, "asked to end", |_| true).await?;
     let asked = Instant::now();
     first.signal(Signal::SIGTERM);

@@ -21,7 +21,6 @@ pub(crate) struct Standing {
     pub(crate) partition: i32,
     pub(crate) state: String,
     pub(crate) cause: Option<String>,
-    pub(crate) frontier: Option<i64>,
     pub(crate) in_flight: usize,
     pub(crate) bytes: usize,
 }
