@@ -13,8 +13,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use tidegate_oracle::{
-    Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Partition, Queries,
-    Rules, Tables, judge, ledger,
+    Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Log, Partition, Queries,
+    RawRecord, Rules, Tables, judge, ledger,
 };
 use tidegate_testkit::{LedgerRecord, NewRecord, Proxy, Wire};
 use tokio::{fs::File, sync::Mutex as AsyncMutex};
@@ -23,13 +23,13 @@ use crate::{
     database::{EffectAt, Schema},
     evidence::{MemberEvidence, Step, StepKind},
     kafka::Cluster,
-    member::{Counters, Member},
+    member::{Counters, Member, PATIENCE},
     progress::Line,
-    services::Services,
-    worker::{Arguments, Protocol, Start},
+    services::{Services, ThreeNodes},
+    worker::{Arguments, Logged, Protocol, Start},
 };
 
-pub(crate) use self::wait::until;
+pub(crate) use self::wait::{until, until_within};
 
 /// How often the group's committed offsets are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,16 +39,28 @@ pub(crate) struct Case {
     services: Arc<Services>,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
-    quick: bool,
+    pub(crate) scale: Scale,
     pub(crate) topic: String,
     pub(crate) group: String,
     pub(crate) cluster: Cluster,
+    nodes: Option<ThreeNodes>,
     pub(crate) schema: Schema,
     directory: PathBuf,
     line: Line,
     watch: AsyncMutex<Option<GroupWatch>>,
     partitions: Mutex<i32>,
     collected: Mutex<Collected>,
+}
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// As little as will do.
+    pub(crate) quick: bool,
+    /// How often a process dies at each point.
+    pub(crate) rounds: u32,
+    /// How long chaos lasts.
+    pub(crate) chaos: Duration,
 }
 
 /// What was seen so far.
@@ -62,16 +74,20 @@ pub(crate) struct Collected {
     pub(crate) effects: Vec<EffectAt>,
     // The ends of the topic's partitions, as the lab has written them.
     ends: BTreeMap<i32, i64>,
+    // What was in the topic before something was removed from it.
+    before: Vec<RawRecord>,
+    killed: u32,
     era: u32,
 }
 
 /// What a case is made with.
 pub(crate) struct Terms {
     pub(crate) services: Arc<Services>,
+    /// How many nodes its Kafka has.
+    pub(crate) nodes: usize,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
-    /// As little as will do.
-    pub(crate) quick: bool,
+    pub(crate) scale: Scale,
     /// Names topic and group of this run of the experiment.
     pub(crate) id: String,
     /// Names its schema: such names are short.
@@ -85,17 +101,20 @@ pub(crate) struct Terms {
 
 impl Case {
     pub(crate) async fn begin(terms: Terms) -> Result<Self> {
-        let Terms { services, protocol, seed, quick, id, schema, directory, line } = terms;
+        let Terms { nodes, services, protocol, seed, scale, id, schema, directory, line } = terms;
         tokio::fs::create_dir_all(&directory).await?;
-        let cluster = Cluster::new(services.bootstrap())?;
+        let nodes = if nodes == 3 { Some(services.three_nodes().await?) } else { None };
+        let bootstrap = nodes.as_ref().map_or(services.bootstrap(), |it| &it.bootstrap);
+        let cluster = Cluster::new(bootstrap, nodes.as_ref().map_or(1, |_| 3))?;
         let schema = Schema::create(services.database_url(), &schema).await;
         Ok(Self {
             protocol,
             seed,
-            quick,
+            scale,
             topic: id.clone(),
             group: id,
             cluster,
+            nodes,
             schema: schema.context("making the schema")?,
             services,
             directory,
@@ -170,9 +189,14 @@ impl Case {
         usize::try_from(*lock(&self.partitions)).unwrap_or_default()
     }
 
-    /// How long a storm of rebalances is to last.
-    pub(crate) fn storm_seconds(&self) -> u64 {
-        if self.quick { 12 } else { 60 }
+    /// The nodes of its Kafka, if it has more than one.
+    pub(crate) fn nodes(&self) -> Result<&ThreeNodes> {
+        self.nodes.as_ref().context("it has one node")
+    }
+
+    /// Where its brokers are found.
+    pub(crate) fn bootstrap(&self) -> &str {
+        self.nodes.as_ref().map_or(self.services.bootstrap(), |it| &it.bootstrap)
     }
 
     /// The services that it works with.
@@ -180,20 +204,47 @@ impl Case {
         &self.services
     }
 
+    /// Asks the broker how far the topic goes, where not all is known that was
+    /// written.
+    pub(crate) async fn find_ends(&self) -> Result<()> {
+        let ends = self.cluster.ends(&self.topic, *lock(&self.partitions)).await?;
+        self.collected().ends = ends;
+        Ok(())
+    }
+
     /// Waits until the group has committed all that was written.
     pub(crate) async fn consumed(&self) -> Result<()> {
-        let ends: BTreeMap<_, _> = {
-            let collected = self.collected();
-            let written = collected.ends.iter().filter(|(_, end)| **end > 0);
-            written.map(|(partition, end)| (self.partition(*partition), *end)).collect()
-        };
-        let mut last = BTreeMap::new();
-        let consumed = until("the group has committed all that was written", async || {
-            last = self.committed().await?;
-            Ok(ends.iter().all(|(partition, end)| last.get(partition) == Some(end)).then_some(()))
-        });
-        let consumed = consumed.await;
-        consumed.with_context(|| format!("committed {last:?} of {ends:?}"))
+        self.consumed_within(PATIENCE).await
+    }
+
+    /// The same, with another patience.
+    pub(crate) async fn consumed_within(&self, patience: Duration) -> Result<()> {
+        let consumed =
+            until_within(patience, "the group has committed all that was written", async || {
+                Ok(self.is_consumed().await?.then_some(()))
+            });
+        match consumed.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(self.what_is_left().await?)),
+        }
+    }
+
+    /// Whether the group has committed all that was written.
+    pub(crate) async fn is_consumed(&self) -> Result<bool> {
+        let committed = self.committed().await?;
+        let ends = self.written();
+        Ok(ends.iter().all(|(partition, end)| committed.get(partition) == Some(end)))
+    }
+
+    /// What was written and is not committed, in words.
+    pub(crate) async fn what_is_left(&self) -> Result<String> {
+        Ok(format!("committed {:?} of {:?}", self.committed().await?, self.written()))
+    }
+
+    fn written(&self) -> BTreeMap<Partition, i64> {
+        let collected = self.collected();
+        let written = collected.ends.iter().filter(|(_, end)| **end > 0);
+        written.map(|(partition, end)| (self.partition(*partition), *end)).collect()
     }
 
     /// What the group has committed, as was seen last.
@@ -236,7 +287,7 @@ impl Case {
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(self.services.bootstrap())
+        Reader::new(self.bootstrap())
     }
 
     // ===== processes =====
@@ -245,7 +296,7 @@ impl Case {
     pub(crate) fn arguments(&self, name: &str) -> Arguments {
         Arguments {
             name: name.to_owned(),
-            kafka: self.services.bootstrap().to_owned(),
+            kafka: self.bootstrap().to_owned(),
             group: self.group.clone(),
             topic: vec![self.topic.clone()],
             protocol: self.protocol,
@@ -267,6 +318,7 @@ impl Case {
             idle_transaction: 60_000,
             start: Start::Earliest,
             topic_check: 30_000,
+            stall: 10_000,
             property: debug_property(),
         }
     }
@@ -303,7 +355,13 @@ impl Case {
             bail!("the fault did not take effect: {} had ended, with {status}", member.name());
         }
         self.fault(format!("{} is killed (SIGKILL)", member.name()));
+        self.collected().killed += 1;
         Ok(())
+    }
+
+    /// How many members were killed.
+    pub(crate) fn killed(&self) -> u32 {
+        self.collected().killed
     }
 
     /// Asks a member to end, and expects that it does so in order.
@@ -321,6 +379,35 @@ impl Case {
         Ok(Proxy::start(self.schema.authority()?, Wire::Postgres).await?)
     }
 
+    // ===== what all of them say =====
+
+    /// The logs of all members.
+    pub(crate) fn logs(&self) -> Vec<Vec<Logged>> {
+        let collected = self.collected();
+        collected.members.iter().map(|(_, member)| member.log()).collect()
+    }
+
+    /// How often an event was logged, by all members.
+    pub(crate) fn logged(&self, message: &str) -> usize {
+        self.logs().iter().flatten().filter(|event| event.message == message).count()
+    }
+
+    /// How many records had an outcome, by what members have told last.
+    pub(crate) async fn outcomes(&self, outcome: &str) -> Result<i64> {
+        let members: Vec<_> =
+            self.collected().members.iter().map(|(_, member)| Arc::clone(member)).collect();
+        let mut sum = 0;
+        for member in members {
+            sum += member.outcomes(outcome).await?;
+        }
+        Ok(sum)
+    }
+
+    /// The committed offsets that were seen, each when it changed.
+    pub(crate) fn seen_commits(&self) -> Vec<Committed> {
+        self.collected().committed.clone()
+    }
+
     // ===== the end =====
 
     /// Lets the oracle judge what there is.
@@ -333,13 +420,32 @@ impl Case {
         self.stop_watch().await?;
         let mut evidence = Judged::default();
         evidence.committed = Some(self.collected().committed.clone());
-        let meaning = ledger::meaning(ledger::AMOUNT_LIMIT);
-        evidence.log = self.reader().log([self.topic.as_str()], meaning).await?;
+        evidence.log = self.read_log().await?;
         Tables::new(self.schema.url(), queries).read(&mut evidence).await?;
         let findings = judge(&evidence, rules);
         let mut collected = self.collected();
         collected.findings = Some(findings.clone());
         Ok(findings)
+    }
+
+    /// Reads what the topic has, before some of it is removed.
+    pub(crate) async fn remember_log(&self) -> Result<()> {
+        let log = self.read_log().await?;
+        self.collected().before = log.inputs().iter().map(|it| it.record.clone()).collect();
+        Ok(())
+    }
+
+    /// What the topic has, and what it had.
+    async fn read_log(&self) -> Result<Log> {
+        let meaning = || ledger::meaning(ledger::AMOUNT_LIMIT);
+        let log = self.reader().log([self.topic.as_str()], meaning()).await?;
+        let there = log.inputs().iter().map(|it| &it.record);
+        let records: BTreeMap<_, _> = {
+            let collected = self.collected();
+            let all = collected.before.iter().chain(there);
+            all.map(|it| (it.place.clone(), it.clone())).collect()
+        };
+        Ok(Log::new(records.into_values(), meaning()).with_bounds(log.bounds().clone()))
     }
 
     /// What was collected, and what the tables say when all is over.

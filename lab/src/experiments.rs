@@ -1,6 +1,9 @@
 //! The experiments: what is done, what must have happened, and what must hold.
 
 mod broker_network;
+mod chaos;
+mod client_traps;
+mod commit_refused;
 mod common;
 mod controls;
 mod crash;
@@ -13,6 +16,7 @@ mod members;
 mod revisions;
 mod rewind;
 mod shutdown;
+mod start_positions;
 mod zombie;
 
 use std::pin::Pin;
@@ -33,6 +37,8 @@ pub(crate) struct Experiment {
     pub(crate) protocols: &'static [Protocol],
     /// Whether it makes worse what others need.
     pub(crate) alone: bool,
+    /// How many nodes its Kafka has.
+    pub(crate) nodes: usize,
     pub(crate) run: Run,
 }
 
@@ -56,13 +62,17 @@ const ALL: &[&[Experiment]] = &[
     crash_points::ALL,
     rewind::ALL,
     zombie::ALL,
+    commit_refused::ALL,
     broker_network::ALL,
     database_network::ALL,
     handlers::ALL,
     revisions::ALL,
     members::ALL,
     shutdown::ALL,
+    start_positions::ALL,
+    client_traps::ALL,
     controls::ALL,
+    chaos::ALL,
 ];
 
 /// All of them.
@@ -73,7 +83,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
 impl Experiment {
     const fn new(name: &'static str, about: &'static str, run: Run) -> Self {
         let (expects, protocols) = (Expects::Pass, Protocol::ALL.as_slice());
-        Self { name, about, expects, protocols, alone: false, run }
+        Self { name, about, expects, protocols, alone: false, nodes: 1, run }
     }
 
     /// Where only these protocols make a difference.
@@ -84,6 +94,11 @@ impl Experiment {
     /// It needs the services for itself.
     const fn alone(self) -> Self {
         Self { alone: true, ..self }
+    }
+
+    /// It needs a Kafka of three nodes.
+    const fn on_three_nodes(self) -> Self {
+        Self { nodes: 3, ..self }
     }
 
     /// A control: these violations have to be found.

@@ -171,6 +171,11 @@ impl Member {
         self.logs(after, "a stack starts", is).await
     }
 
+    /// Waits until it works on any partition.
+    pub(crate) async fn works(&self) -> Result<Logged> {
+        self.logs(0, "a stack starts", |_| true).await
+    }
+
     /// How long its log is now.
     pub(crate) fn mark(&self) -> usize {
         self.shared.lock().log.len()
@@ -198,6 +203,17 @@ impl Member {
             told.then(|| state.counters.clone())
         })
         .await
+    }
+
+    /// What it has counted under a name.
+    #[expect(clippy::cast_possible_truncation, reason = "it is a count")]
+    pub(crate) async fn counted(&self, name: &str) -> Result<i64> {
+        Ok(self.counters().await?.get(name).copied().unwrap_or_default() as i64)
+    }
+
+    /// How many records had an outcome, as its frontiers have counted.
+    pub(crate) async fn outcomes(&self, outcome: &str) -> Result<i64> {
+        self.counted(&format!("tidegate_frontier_outcomes_total{{outcome={outcome}}}")).await
     }
 
     /// How its partitions stand, those that it has.

@@ -13,7 +13,7 @@ use tokio::{
     task::spawn_blocking,
 };
 use xtask::services::{
-    Database, DatabaseOptions, Kafka, KafkaOptions, Missing, Port, Run, Server, Sources,
+    Database, DatabaseOptions, Kafka, KafkaOptions, Missing, Port, Run, Server, Signal, Sources,
 };
 
 /// How many listeners of the broker have a proxy of the lab before them.
@@ -26,6 +26,9 @@ pub(crate) struct Services {
     database: Arc<Mutex<Database>>,
     bootstrap: String,
     database_url: String,
+    // Of three nodes, once an experiment needs it; one at a time.
+    cluster: Arc<tokio::sync::Mutex<Option<Kafka>>>,
+    sources: Sources,
     proxies: Vec<Arc<tokio::sync::Mutex<Proxy>>>,
     // So many of them are free.
     free: Semaphore,
@@ -36,6 +39,12 @@ pub(crate) struct Services {
 pub(crate) struct KafkaProxy<'a> {
     proxy: OwnedMutexGuard<Proxy>,
     _free: SemaphorePermit<'a>,
+}
+
+/// A Kafka of three nodes, which nobody else uses meanwhile.
+pub(crate) struct ThreeNodes {
+    kafka: Arc<Mutex<OwnedMutexGuard<Option<Kafka>>>>,
+    pub(crate) bootstrap: String,
 }
 
 /// What an experiment needs is not there.
@@ -64,7 +73,7 @@ impl Services {
         let ports = (0..PROXIED).map(|_| Port::reserve()).collect::<Result<Vec<_>, _>>()?;
         let numbers: Vec<_> = ports.iter().map(|port| vec![port.number()]).collect();
         let started = spawn_blocking({
-            let run = run.clone();
+            let (run, sources) = (run.clone(), sources.clone());
             move || -> Result<_> {
                 let (kafka, proxied) = start_kafka(&run, &sources, numbers)?;
                 let database = Database::start(&run, &sources, &DatabaseOptions::default())?;
@@ -92,6 +101,8 @@ impl Services {
             database_url: database.url().to_owned(),
             kafka: Arc::new(Mutex::new(kafka)),
             database: Arc::new(Mutex::new(database)),
+            cluster: Arc::default(),
+            sources,
             free: Semaphore::new(proxies.len()),
             proxies,
             versions,
@@ -124,6 +135,31 @@ impl Services {
             }
         };
         spawn_blocking(work).await?
+    }
+
+    /// Sends the broker's process a signal.
+    pub(crate) async fn signal_kafka(&self, signal: Signal) -> Result<()> {
+        let send = move |node: &mut Server| {
+            node.process().context("it is up")?.signal(signal);
+            Ok(())
+        };
+        self.with_kafka(send).await
+    }
+
+    /// A Kafka of three nodes, once nobody else uses it.
+    pub(crate) async fn three_nodes(&self) -> Result<ThreeNodes> {
+        let mut kafka = Arc::clone(&self.cluster).lock_owned().await;
+        let (run, sources) = (self.run.clone(), self.sources.clone());
+        let started = spawn_blocking(move || -> Result<_> {
+            if kafka.is_none() {
+                let options = KafkaOptions { nodes: 3, ..KafkaOptions::default() };
+                *kafka = Some(Kafka::start(&run, &sources, &options)?);
+            }
+            Ok(kafka)
+        });
+        let kafka = started.await??;
+        let bootstrap = kafka.as_ref().context("it was started")?.bootstrap().to_owned();
+        Ok(ThreeNodes { kafka: Arc::new(Mutex::new(kafka)), bootstrap })
     }
 
     /// Does something to the database server, which has to be ours, and alone.
@@ -167,6 +203,24 @@ impl Services {
 
     pub(crate) fn versions(&self) -> &Versions {
         &self.versions
+    }
+}
+
+impl ThreeNodes {
+    /// Does something to a node, by its id.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        id: i32,
+        work: impl FnOnce(&mut Server) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let kafka = Arc::clone(&self.kafka);
+        let work = move || {
+            let mut kafka = kafka.lock().unwrap_or_else(PoisonError::into_inner);
+            let nodes = kafka.as_mut().context("it was started")?.nodes();
+            let node = usize::try_from(id - 1).ok().and_then(|index| nodes.get_mut(index));
+            work(node.with_context(|| format!("there is no node {id}"))?)
+        };
+        spawn_blocking(work).await?
     }
 }
 

@@ -1,6 +1,6 @@
 //! The broker is away, slow, or unheard.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_oracle::Rules;
@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
     try_join,
 };
-use xtask::services::Signal;
+use xtask::services::{Server, Signal};
 
 use super::{
     Experiment,
@@ -79,6 +79,18 @@ pub(super) const ALL: &[Experiment] = &[
         |case| Box::pin(frozen(case)),
     )
     .alone(),
+    Experiment::new(
+        "broker-network/coordinator-killed",
+        "The group's coordinator is killed under load, another node takes over, and it comes back.",
+        |case| Box::pin(coordinator_moves(case, Signal::SIGKILL)),
+    )
+    .on_three_nodes(),
+    Experiment::new(
+        "broker-network/coordinator-frozen",
+        "The group's coordinator is frozen under load, until another node has taken over.",
+        |case| Box::pin(coordinator_moves(case, Signal::SIGSTOP)),
+    )
+    .on_three_nodes(),
 ];
 
 /// A commit that was unanswered at a handover may land late, and so go back.
@@ -222,17 +234,63 @@ async fn frozen(case: &Case) -> Result<()> {
     let records = wide(case.seed, 2_000, PARTITIONS);
     let members = two(case, &records).await?;
     case.produce(&records.second).await?;
-    let signal = async |signal: Signal| {
-        let send = move |node: &mut xtask::services::Server| {
-            node.process().context("it is up")?.signal(signal);
-            Ok(())
-        };
-        case.services().with_kafka(send).await
-    };
-    signal(Signal::SIGSTOP).await?;
+    case.services().signal_kafka(Signal::SIGSTOP).await?;
     case.fault("the broker is frozen (SIGSTOP)");
     sleep(LONG).await;
-    signal(Signal::SIGCONT).await?;
+    case.services().signal_kafka(Signal::SIGCONT).await?;
     case.relief("the broker goes on (SIGCONT)");
     finish(case, &members).await
+}
+
+async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
+    let records = wide(case.seed, 6_000, PARTITIONS);
+    let members = two(case, &records).await?;
+    let over = Cell::new(false);
+    let moves = async {
+        let old = case.cluster.coordinator(&case.group).context("the group has a coordinator")?;
+        case.nodes()?.with(old, move |node| stop(node, signal)).await?;
+        case.fault(format!("node {old}, which coordinates the group, is gone ({signal})"));
+        let new = until("another node coordinates the group", async || {
+            Ok(case.cluster.coordinator(&case.group).filter(|new| *new != old))
+        })
+        .await?;
+        case.fault(format!("the group's coordinator has moved to node {new}"));
+        case.nodes()?.with(old, move |node| restart(node, signal)).await?;
+        case.relief(format!("node {old} is there again"));
+        over.set(true);
+        anyhow::Ok(())
+    };
+    let load = async {
+        for records in records.second.chunks(RATE / 2) {
+            until("records are taken", async || Ok(case.produce(records).await.ok())).await?;
+            if !over.get() {
+                sleep(Duration::from_millis(500)).await;
+            }
+        }
+        anyhow::Ok(())
+    };
+    try_join!(moves, load)?;
+    // Some may be there twice: a write was repeated that had been done.
+    case.find_ends().await?;
+    finish(case, &members).await
+}
+
+fn stop(node: &mut Server, signal: Signal) -> Result<()> {
+    match signal {
+        Signal::SIGSTOP => {
+            node.process().context("it is up")?.signal(signal);
+            Ok(())
+        }
+        _ => node.stop(signal).map(drop),
+    }
+}
+
+fn restart(node: &mut Server, signal: Signal) -> Result<()> {
+    match signal {
+        Signal::SIGSTOP => {
+            node.process().context("it is up")?.signal(Signal::SIGCONT);
+            Ok(())
+        }
+        _ => node.start(),
+    }
 }

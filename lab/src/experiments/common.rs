@@ -1,11 +1,12 @@
 //! What several experiments do.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tidegate_testkit::LedgerRecord;
 use tokio::time::sleep;
 
+use super::data::Halves;
 use crate::{
     case::{Case, until},
     member::Member,
@@ -58,13 +59,21 @@ pub(super) async fn feed(case: &Case, records: &[LedgerRecord], rate: usize) -> 
     Ok(())
 }
 
-/// How many records had an outcome, as the member's frontier has counted.
-pub(super) async fn outcomes(member: &Member, outcome: &str) -> Result<i64> {
-    counted(member, &format!("tidegate_frontier_outcomes_total{{outcome={outcome}}}")).await
-}
-
-/// What a member has counted under a name.
-#[expect(clippy::cast_possible_truncation, reason = "it is a count")]
-pub(super) async fn counted(member: &Member, name: &str) -> Result<i64> {
-    Ok(member.counters().await?.get(name).copied().unwrap_or_default() as i64)
+/// Writes records, so many a second until something is over, and then at once
+/// what is left.
+pub(super) async fn feed_until(
+    case: &Case,
+    records: &Halves,
+    rate: usize,
+    over: &Cell<bool>,
+) -> Result<()> {
+    for records in records.first.chunks(rate / 2).chain(records.second.chunks(rate / 2)) {
+        if over.get() {
+            case.produce(records).await?;
+        } else {
+            feed(case, records, rate).await?;
+        }
+    }
+    ensure!(over.get(), "the records were all written before it was over");
+    Ok(())
 }

@@ -6,7 +6,6 @@ use tidegate_testkit::{Place, Point, When};
 
 use super::{
     Experiment,
-    common::outcomes,
     data::{PARTITIONS, ledger},
 };
 use crate::case::Case;
@@ -55,7 +54,7 @@ async fn crash(case: &Case, point: Point) -> Result<()> {
     case.consumed().await?;
     case.terminate(&second).await?;
     case.count("held", places.len());
-    case.count("duplicates", outcomes(&second, "duplicate").await?);
+    case.count("duplicates", second.outcomes("duplicate").await?);
     case.judge(Rules::default()).await?;
     Ok(())
 }

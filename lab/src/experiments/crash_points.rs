@@ -1,6 +1,6 @@
 //! A process dies at each point, under load.
 
-use std::{cell::Cell, sync::Arc};
+use std::cell::Cell;
 
 use anyhow::{Result, ensure};
 use tidegate_oracle::Rules;
@@ -9,13 +9,20 @@ use tokio::try_join;
 
 use super::{
     Experiment,
-    common::{feed, shared},
-    data::{plain_over, wide},
+    common::{feed_until, takes_all},
+    data::{Halves, plain_over, wide},
 };
-use crate::{case::Case, member::Member, worker::Arguments};
+use crate::{
+    case::Case,
+    member::{Member, PATIENCE},
+    worker::Arguments,
+};
 
 const PARTITIONS: i32 = 4;
-const RATE: usize = 400;
+/// Records a second, while they die.
+const RATE: usize = 60;
+/// Records for each death: enough for 15 s.
+const PER_DEATH: usize = 900;
 
 /// The points that a layer stands at.
 const LAYERS: [Point; 6] = [
@@ -104,7 +111,7 @@ async fn at_commit(case: &Case) -> Result<()> {
     let victim = Arguments { database, ..case.arguments("victim") };
     crash(case, victim, async |victim| {
         let held = proxy.hold_replies(Message::query("COMMIT"));
-        held.answered(crate::member::PATIENCE).await?;
+        held.answered(PATIENCE).await?;
         case.kill(victim).await
     })
     .await
@@ -115,73 +122,71 @@ async fn at_offset_commit(case: &Case) -> Result<()> {
     let kafka = proxy.addr().to_string();
     let victim = Arguments { kafka, ..case.arguments("victim") };
     crash(case, victim, async |victim| {
+        // Not one of its first, which may commit nothing new.
+        victim.works().await?;
         let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
-        held.answered(crate::member::PATIENCE).await?;
+        held.answered(PATIENCE).await?;
         case.kill(victim).await
     })
     .await
 }
 
-/// Lets a member die under load, beside one that survives and one that takes
-/// its place.
+/// Lets one member after the other die under load, beside one that survives.
 async fn crash(
     case: &Case,
     victim: Arguments,
-    fault: impl AsyncFnOnce(&Member) -> Result<()>,
+    fault: impl AsyncFn(&Member) -> Result<()>,
 ) -> Result<()> {
+    let deaths = usize::try_from(case.scale.rounds)?;
     // Nothing is repeated, buried or early: where a record stands can be told.
-    let records = plain_over(case.seed, 2_000, 100, PARTITIONS);
-    case.create_topic(PARTITIONS).await?;
-    case.phase("two members work");
-    let survivor = case.start_plain("survivor").await?;
-    let victim = case.start(victim).await?;
-    shared(case, &[Arc::clone(&survivor), Arc::clone(&victim)]).await?;
-    case.produce(&records.first).await?;
-
-    case.phase("one dies under load");
-    let dies = async {
-        fault(&victim).await?;
-        case.phase("another one takes its place");
-        case.start_plain("successor").await
-    };
-    let ((), successor) = try_join!(feed(case, &records.second, RATE), dies)?;
-    case.consumed().await?;
-    case.terminate(&survivor).await?;
-    case.terminate(&successor).await?;
-    case.judge(Rules::default()).await?;
-    Ok(())
+    let records = plain_over(case.seed, 400 + deaths * PER_DEATH, 100, PARTITIONS);
+    under_load(case, records, async || {
+        for death in 1..=deaths {
+            case.phase(&format!("death {death} of {deaths}"));
+            let name = format!("victim-{death}");
+            let victim = case.start(Arguments { name, ..victim.clone() }).await?;
+            fault(&victim).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn restart_loop(case: &Case) -> Result<()> {
-    let records = wide(case.seed, 6_000, PARTITIONS);
-    case.create_topic(PARTITIONS).await?;
-    let survivor = case.start_plain("survivor").await?;
-    case.produce(&records.first).await?;
-    let over = Cell::new(false);
-    let deaths = async {
-        for (turn, point) in LAYERS.into_iter().enumerate() {
-            case.phase(&format!("death {} at {point}", turn + 1));
-            let victim = case.start_plain(&format!("victim-{}", turn + 1)).await?;
+    let rounds = usize::try_from(case.scale.rounds)?;
+    let deaths = rounds * LAYERS.len();
+    let records = wide(case.seed, 400 + deaths * PER_DEATH, PARTITIONS);
+    under_load(case, records, async || {
+        for (number, point) in LAYERS.into_iter().cycle().take(deaths).enumerate() {
+            case.phase(&format!("death {} of {deaths}, at {point}", number + 1));
+            let victim = case.start_plain(&format!("victim-{}", number + 1)).await?;
             let held = victim.hold(point, When::any()).await?;
             victim.reached(&held).await?;
             case.kill(&victim).await?;
         }
+        Ok(())
+    })
+    .await
+}
+
+/// There is something to do until the last one has died.
+async fn under_load(
+    case: &Case,
+    records: Halves,
+    deaths: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    case.create_topic(PARTITIONS).await?;
+    let survivor = case.start_plain("survivor").await?;
+    takes_all(case, &survivor).await?;
+    let over = Cell::new(false);
+    let deaths = async {
+        deaths().await?;
         over.set(true);
         anyhow::Ok(())
     };
-    // There is something to do until the last one has died.
-    let load = async {
-        for records in records.second.chunks(20) {
-            if over.get() {
-                case.produce(records).await?;
-            } else {
-                feed(case, records, 40).await?;
-            }
-        }
-        anyhow::Ok(())
-    };
+    let load = feed_until(case, &records, RATE, &over);
     try_join!(deaths, load)?;
-    case.count("deaths", LAYERS.len());
+    case.count("deaths", case.killed());
     case.phase("the rest is read");
     case.consumed().await?;
     case.terminate(&survivor).await?;

@@ -11,7 +11,7 @@ use xtask::services::Signal;
 
 use super::{
     Experiment,
-    common::{counted, feed, outcomes, takes_all},
+    common::{feed, takes_all},
     data::{Halves, ledger, plain, wide},
 };
 use crate::{
@@ -161,7 +161,7 @@ async fn answer_lost(case: &Case) -> Result<()> {
     case.fault("the answer to a COMMIT is lost");
     case.consumed().await?;
     // Nothing is there twice, so each is one that was committed unseen.
-    let found = outcomes(&member, "duplicate").await?;
+    let found = member.outcomes("duplicate").await?;
     ensure!(found > 0, "the fault did not take effect: nothing was found again");
     case.count("found again", found);
     finish(case, &member).await
@@ -241,7 +241,7 @@ async fn lock_wait(case: &Case) -> Result<()> {
 }
 
 async fn counted_retries(member: &Member) -> Result<i64> {
-    counted(member, "tidegate_retry_retries_total").await
+    member.counted("tidegate_retry_retries_total").await
 }
 
 async fn deadlock(case: &Case) -> Result<()> {

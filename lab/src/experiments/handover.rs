@@ -8,7 +8,6 @@ use tidegate_testkit::{Message, Point, When};
 
 use super::{
     Experiment,
-    common::counted,
     data::{Halves, PARTITIONS, ledger},
 };
 use crate::{
@@ -172,7 +171,7 @@ pub(super) async fn commit_sent(case: &Case) -> Result<()> {
     held.release();
     case.relief("the COMMITs arrive");
     let late = until("a late completion is counted", async || {
-        let late = counted(&old, "tidegate_frontier_late_total").await?;
+        let late = old.counted("tidegate_frontier_late_total").await?;
         Ok((late > 0).then_some(late))
     });
     case.count("late completions", late.await?);

@@ -176,7 +176,7 @@ async fn more_members(case: &Case) -> Result<()> {
 async fn storm(case: &Case) -> Result<()> {
     const EVERY: Duration = Duration::from_millis(300);
 
-    let seconds = case.storm_seconds();
+    let seconds: u64 = if case.scale.quick { 12 } else { 60 };
     let records = wide(case.seed, usize::try_from(seconds)? * 250, 8);
     case.create_topic(8).await?;
     let steady = case.start_plain("steady").await?;

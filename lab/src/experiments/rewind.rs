@@ -9,7 +9,6 @@ use tidegate_oracle::{Queries, Rules};
 
 use super::{
     Experiment,
-    common::outcomes,
     data::{PARTITIONS, ledger},
 };
 use crate::{
@@ -71,10 +70,10 @@ async fn same_namespace(case: &Case) -> Result<()> {
     case.consumed().await?;
     case.terminate(&second).await?;
     ensure!(effects(case).await? == before, "the effects are not the same as before");
-    let applied = outcomes(&second, "applied").await?;
+    let applied = second.outcomes("applied").await?;
     ensure!(applied == 0, "{applied} records were applied again");
-    case.count("duplicates", outcomes(&second, "duplicate").await?);
-    case.count("buried again", outcomes(&second, "buried").await?);
+    case.count("duplicates", second.outcomes("duplicate").await?);
+    case.count("buried again", second.outcomes("buried").await?);
 
     case.phase("the offsets are restored");
     let undo = plan.undo();
@@ -115,7 +114,7 @@ async fn new_namespace(case: &Case) -> Result<()> {
     case.terminate(&second).await?;
     ensure!(effects(case).await? == before, "the rebuild is not what was there before");
     for outcome in ["duplicate", "buried"] {
-        let (was, is) = (outcomes(&first, outcome).await?, outcomes(&second, outcome).await?);
+        let (was, is) = (first.outcomes(outcome).await?, second.outcomes(outcome).await?);
         ensure!(was == is, "{was} records were {outcome} at first, and {is} in the rebuild");
     }
     case.count("built anew", before.0);

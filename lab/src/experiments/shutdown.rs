@@ -11,7 +11,7 @@ use tokio::{time::Instant, try_join};
 
 use super::{
     Experiment,
-    common::{feed, outcomes, shared, takes_all},
+    common::{feed, shared, takes_all},
     data::plain_over,
 };
 use crate::{
@@ -68,7 +68,7 @@ async fn under_load(case: &Case) -> Result<()> {
     case.phase("the rest is read");
     case.consumed().await?;
     case.terminate(&stayer).await?;
-    let again = outcomes(&stayer, "duplicate").await?;
+    let again = stayer.outcomes("duplicate").await?;
     ensure!(again == 0, "{again} records were read again");
     case.judge(Rules::default()).await?;
     Ok(())

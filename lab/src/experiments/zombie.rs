@@ -10,7 +10,7 @@ use tidegate_testkit::{Place, Point, When};
 
 use super::{
     Experiment,
-    common::{counted, shared},
+    common::shared,
     data::{Halves, plain_over, wide},
 };
 use crate::{
@@ -73,7 +73,7 @@ async fn in_transaction(case: &Case) -> Result<()> {
 async fn guarded(case: &Case) -> Result<()> {
     let (members, places) = defenceless(case, true).await?;
     let refused = until("the guard refuses the zombie", async || {
-        let refused = counted(&members.zombie, "tidegate_sql_guard_refusals_total").await?;
+        let refused = members.zombie.counted("tidegate_sql_guard_refusals_total").await?;
         Ok((refused > 0).then_some(refused))
     });
     case.count("refused by the guard", refused.await?);

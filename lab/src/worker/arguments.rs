@@ -84,6 +84,9 @@ pub struct Arguments {
     /// How often the ids of topics are looked at, in milliseconds.
     #[arg(long, default_value_t = 30_000)]
     pub topic_check: u64,
+    /// How long a partition may give no sign of life, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    pub stall: u64,
 }
 
 /// Where a partition starts for which nothing is committed.
@@ -198,6 +201,7 @@ impl Arguments {
         option("idle-transaction", self.idle_transaction.to_string());
         option("start", value_name(&self.start));
         option("topic-check", self.topic_check.to_string());
+        option("stall", self.stall.to_string());
         for property in &self.property {
             option("property", property.clone());
         }
@@ -223,6 +227,7 @@ impl Arguments {
             .property("max.poll.interval.ms", self.poll_interval.to_string())
             .commit_interval(Duration::from_millis(self.commit_interval))
             .topic_check(Some(Duration::from_millis(self.topic_check)))
+            .stall_after(Duration::from_millis(self.stall))
             .start(match self.start {
                 Start::Earliest => StartPosition::Earliest,
                 Start::Latest => StartPosition::Latest,
@@ -293,6 +298,7 @@ mod tests {
         arguments.start = Start::Latest;
         arguments.idle_transaction = 5;
         arguments.topic_check = 6;
+        arguments.stall = 8;
         arguments.property = vec!["debug=cgrp".to_owned()];
         let line = ["x".to_owned()].into_iter().chain(arguments.command_line());
         let again = Arguments::parse_from(line);
