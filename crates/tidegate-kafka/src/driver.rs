@@ -96,6 +96,8 @@ enum End {
 // The pause before another client is built.
 const REBUILD: Duration = Duration::from_millis(500);
 const UNRELEASED: Duration = Duration::from_secs(1);
+// How long the threads of a closed client may take to end.
+const DESTROY: Duration = Duration::from_secs(3);
 
 impl Driver {
     pub(crate) fn new(
@@ -172,7 +174,9 @@ impl Driver {
         }
         let end = Client::new(self, &consumer).run();
         self.status.clear();
-        if !consumer.closed() {
+        if consumer.closed() {
+            ffi::destroy(consumer, DESTROY);
+        } else {
             // Dropping it would block, perhaps for ever.
             ffi::give_up(consumer);
         }
