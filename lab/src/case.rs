@@ -207,7 +207,8 @@ impl Case {
     /// Asks the broker how far the topic goes, where not all is known that was
     /// written.
     pub(crate) async fn find_ends(&self) -> Result<()> {
-        let ends = self.cluster.ends(&self.topic, *lock(&self.partitions)).await?;
+        let partitions = *lock(&self.partitions);
+        let ends = self.cluster.ends(&self.topic, partitions).await?;
         self.collected().ends = ends;
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::{
     experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
-    services::{Lacking, Services},
+    services::{Lacking, Services, Versions},
     worker::{Protocol, now},
 };
 
@@ -69,6 +69,8 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
         },
         Err(error) if error.is::<Missing>() => {
             progress.say(format_args!("NOT_RUN  everything: {error}"));
+            let evidence = planned.iter().map(|it| it.not_run(&error)).collect::<Vec<_>>();
+            report::write(&directory, &id, &evidence).await?;
             return Ok(Ended::NotRun);
         }
         Err(error) => return Err(error),
@@ -124,6 +126,20 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
         }
     }
     Ok(planned)
+}
+
+// ===== impl Planned =====
+
+impl Planned {
+    /// What is known of it when there is nothing to run it on.
+    fn not_run(&self, error: &anyhow::Error) -> Evidence {
+        let mut evidence =
+            Evidence::new(self.experiment.name, self.protocol, &Versions::default());
+        evidence.about = self.experiment.about.to_owned();
+        evidence.reasons.push(format!("{error:#}"));
+        evidence.ended = evidence.began;
+        evidence
+    }
 }
 
 // ===== impl Lab =====

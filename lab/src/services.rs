@@ -53,7 +53,7 @@ pub(crate) struct ThreeNodes {
 pub(crate) struct Lacking(&'static str);
 
 /// What runs, and where it comes from.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Versions {
     pub(crate) kafka: String,
     pub(crate) librdkafka: String,

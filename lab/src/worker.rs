@@ -69,7 +69,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     tokio::spawn(pipe.clone().serve(probes.clone()));
     let stacks = Stacks::new(arguments, database, probes);
     let serve = source.serve(move |assignment| stacks.stack(&assignment));
-    let served = serve.with_graceful_shutdown(asked.to_end()).await;
+    let served = serve.with_graceful_shutdown(asked.comes()).await;
     pipe.say(&Line::Counters(pipe.counters())).await;
     served.context("serving")
 }
@@ -87,7 +87,7 @@ impl Asked {
     }
 
     /// Waits for the signal. A second one ends the process at once.
-    async fn to_end(mut self) {
+    async fn comes(mut self) {
         self.signals.recv().await;
         tracing::info!("asked to end");
         tokio::spawn(async move {

@@ -261,12 +261,16 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
         anyhow::Ok(())
     };
     let load = async {
-        for records in records.second.chunks(RATE / 2) {
-            until("records are taken", async || Ok(case.produce(records).await.ok())).await?;
-            if !over.get() {
-                sleep(Duration::from_millis(500)).await;
-            }
+        let mut left = records.second.as_slice();
+        while !left.is_empty() {
+            // When it is over, the rest at once.
+            let size = if over.get() { left.len() } else { (RATE / 2).min(left.len()) };
+            let (now, later) = left.split_at(size);
+            until("records are taken", async || Ok(case.produce(now).await.ok())).await?;
+            left = later;
+            sleep(Duration::from_millis(500)).await;
         }
+        ensure!(over.get(), "the records were all written before the coordinator had moved");
         anyhow::Ok(())
     };
     try_join!(moves, load)?;

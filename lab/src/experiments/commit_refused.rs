@@ -98,7 +98,9 @@ async fn stale_generation(case: &Case) -> Result<()> {
         Protocol::Consumer => (ApiKey::CONSUMER_GROUP_HEARTBEAT, "StaleMemberEpoch"),
         Protocol::Eager | Protocol::Cooperative => (ApiKey::JOIN_GROUP, "IllegalGeneration"),
     };
+    // What is held on its way has its answer held too.
     let asking = proxy.hold_requests(Message::request(asks));
+    let answer = proxy.hold_replies(Message::request(asks));
     let other = case.start_plain("other").await?;
     asking.reached(PATIENCE).await?;
     if case.protocol == Protocol::Consumer {
@@ -107,7 +109,6 @@ async fn stale_generation(case: &Case) -> Result<()> {
         })
         .await?;
     }
-    let answer = proxy.hold_replies(Message::request(asks));
     asking.release();
     answer.answered(PATIENCE).await?;
     commits_meanwhile(case, &keeper, &records.second).await?;
@@ -141,10 +142,8 @@ async fn rebalance_in_progress(case: &Case) -> Result<()> {
 async fn commits_meanwhile(case: &Case, member: &Member, records: &[LedgerRecord]) -> Result<()> {
     let mark = member.mark();
     case.produce(records).await?;
-    let end = format!("{}@{}", case.partition_name(0), case.end(0));
     // Further ones wait for its answer.
-    let sent = member.logs(mark, "a commit is sent", |_| true).await?;
-    case.count("commits the end", i32::from(sent.text("offsets") == Some(&end)));
+    member.logs(mark, "a commit is sent", |_| true).await?;
     Ok(())
 }
 

@@ -67,13 +67,12 @@ pub(super) async fn feed_until(
     rate: usize,
     over: &Cell<bool>,
 ) -> Result<()> {
-    for records in records.first.chunks(rate / 2).chain(records.second.chunks(rate / 2)) {
-        if over.get() {
-            case.produce(records).await?;
-        } else {
-            feed(case, records, rate).await?;
-        }
+    let mut left: Vec<_> = records.first.iter().chain(&records.second).cloned().collect();
+    while !over.get() && !left.is_empty() {
+        let later = left.split_off((rate / 2).min(left.len()));
+        feed(case, &left, rate).await?;
+        left = later;
     }
     ensure!(over.get(), "the records were all written before it was over");
-    Ok(())
+    case.produce(&left).await
 }
