@@ -10,6 +10,7 @@
 
 mod checks;
 mod commits;
+mod committed;
 mod context;
 mod feed;
 mod lookup;
@@ -41,6 +42,7 @@ pub(crate) use self::start::metadata;
 use self::{
     checks::Checks,
     commits::Commits,
+    committed::Asker,
     context::{Context, Rebalance},
     lookup::Lookup,
     membership::Membership,
@@ -172,7 +174,10 @@ impl Driver {
         if let Err(error) = consumer.subscribe(&topics) {
             return End::Failed(ServeError::Client(error.to_string()));
         }
-        let end = Client::new(self, &consumer).run();
+        let end = thread::scope(|scope| match Asker::start(scope, &consumer) {
+            Ok(asker) => Client::new(self, &consumer, asker).run(),
+            Err(_) => End::Failed(ServeError::Thread("could not be started")),
+        });
         self.status.clear();
         if consumer.closed() {
             ffi::destroy(consumer, DESTROY);
@@ -191,6 +196,7 @@ struct Client<'c> {
     main: Queue<'c>,
     results: Queue<'c>,
     answers: Queue<'c>,
+    asker: Asker,
     partitions: BTreeMap<TopicPartition, Partition<'c>>,
     membership: Membership,
     commits: Commits,
@@ -226,7 +232,7 @@ enum Phase {
 }
 
 impl<'c> Client<'c> {
-    fn new(driver: &'c mut Driver, consumer: &'c Consumer) -> Self {
+    fn new(driver: &'c mut Driver, consumer: &'c Consumer, asker: Asker) -> Self {
         let now = Instant::now();
         let session = driver.session;
         Self {
@@ -235,6 +241,7 @@ impl<'c> Client<'c> {
             main: Queue::main(consumer),
             results: Queue::new(consumer.client()).waking(),
             answers: Queue::new(consumer.client()).waking(),
+            asker,
             partitions: BTreeMap::new(),
             membership: Membership::new(session, now),
             commits: Commits::new(now),
