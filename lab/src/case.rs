@@ -23,13 +23,13 @@ use crate::{
     database::{EffectAt, Schema},
     evidence::{MemberEvidence, Step, StepKind},
     kafka::Cluster,
-    member::{Counters, Member, PATIENCE},
+    member::{Counters, Member},
     progress::Line,
     services::{Services, ThreeNodes},
     worker::{Arguments, Logged, Protocol, Start},
 };
 
-pub(crate) use self::wait::{until, until_within};
+pub(crate) use self::wait::until;
 
 /// How often the group's committed offsets are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -213,20 +213,25 @@ impl Case {
         Ok(())
     }
 
-    /// Waits until the group has committed all that was written.
+    /// Waits until the group has committed all that was written. That may take
+    /// as long as it needs, while it goes on.
     pub(crate) async fn consumed(&self) -> Result<()> {
-        self.consumed_within(PATIENCE).await
-    }
-
-    /// The same, with another patience.
-    pub(crate) async fn consumed_within(&self, patience: Duration) -> Result<()> {
-        let consumed =
-            until_within(patience, "the group has committed all that was written", async || {
-                Ok(self.is_consumed().await?.then_some(()))
+        let mut last = self.committed().await?;
+        loop {
+            let consumed = until("the group commits more of what was written", async || {
+                if self.is_consumed().await? {
+                    return Ok(Some(true));
+                }
+                let now = self.committed().await?;
+                let goes_on = now != last;
+                last = now;
+                Ok(goes_on.then_some(false))
             });
-        match consumed.await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(error.context(self.what_is_left().await?)),
+            match consumed.await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(error.context(self.what_is_left().await?)),
+            }
         }
     }
 
@@ -281,8 +286,8 @@ impl Case {
     /// Sets the group's offsets on purpose: going back is no violation then.
     pub(crate) async fn set_offsets<T>(&self, set: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
         self.stop_watch().await?;
-        let result = set().await;
         self.collected().era += 1;
+        let result = set().await;
         self.watch_group().await?;
         result
     }

@@ -133,8 +133,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
 impl Planned {
     /// What is known of it when there is nothing to run it on.
     fn not_run(&self, error: &anyhow::Error) -> Evidence {
-        let mut evidence =
-            Evidence::new(self.experiment.name, self.protocol, &Versions::default());
+        let mut evidence = Evidence::new(self.experiment.name, self.protocol, &Versions::default());
         evidence.about = self.experiment.about.to_owned();
         evidence.reasons.push(format!("{error:#}"));
         evidence.ended = evidence.began;

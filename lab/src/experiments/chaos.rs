@@ -20,10 +20,7 @@ use xtask::services::Signal;
 
 use self::{slot::Slot, tally::Tally};
 use super::{Experiment, data};
-use crate::{
-    case::{Case, until},
-    member::PATIENCE,
-};
+use crate::case::{Case, until};
 
 /// The experiments.
 pub(super) const ALL: &[Experiment] = &[Experiment::new(
@@ -71,7 +68,7 @@ async fn chaos(case: &Case) -> Result<()> {
 
     case.phase("the rest is read");
     case.find_ends().await?;
-    case.consumed_within(PATIENCE + lasts / 10).await?;
+    case.consumed().await?;
     for slot in &slots {
         case.terminate(slot.member()).await?;
     }

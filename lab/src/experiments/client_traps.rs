@@ -3,6 +3,7 @@
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
+use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{ApiKey, Message, Mode};
 use tokio::{
@@ -16,7 +17,7 @@ use super::{
     data::{plain_over, wide},
 };
 use crate::{
-    case::Case,
+    case::{Case, until},
     member::{Member, PATIENCE},
     worker::{Arguments, Protocol},
 };
@@ -225,6 +226,8 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     let keeper = case.start(keeper).await?;
     takes_all(case, &keeper).await?;
     let mark = keeper.mark();
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    let admin = GroupAdmin::new(&config)?;
     let over = Cell::new(false);
     let losses = async {
         let mut others = vec![Arc::clone(&keeper)];
@@ -233,9 +236,11 @@ async fn stale_epochs(case: &Case) -> Result<()> {
             let answer = proxy.hold_replies(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
             let other = case.start_plain(&format!("other-{turn}")).await?;
             asking.reached(PATIENCE).await?;
-            // A member without partitions logs its assignment, which is empty.
-            other.logs(0, "partitions assigned", |_| true).await?;
             others.push(other);
+            until("the group has one member more", async || {
+                Ok((admin.describe().await?.members.len() == others.len()).then_some(()))
+            })
+            .await?;
             asking.release();
             answer.answered(PATIENCE).await?;
             answer.cut();

@@ -16,7 +16,7 @@ use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
     services::KafkaProxy,
-    worker::{Arguments, Protocol},
+    worker::{Arguments, Logged, Protocol},
 };
 
 /// The experiments.
@@ -65,10 +65,28 @@ async fn unknown_member(case: &Case) -> Result<()> {
     takes_all(case, &near).await?;
     case.consumed().await?;
     held.release();
-    refused(case, &far, mark, "UnknownMember").await?;
+    // A classic client has seen by the clock what the broker would say.
+    let answered = far
+        .until("far hears that its commit was refused, or was too late", |state| {
+            let mut events = state.log.iter().skip(mark);
+            events.find(|event| is_refusal(event)).cloned()
+        })
+        .await
+        .context("the fault did not take effect")?;
+    case.fault(format!("{}: {}", answered.message, answered.text("error").unwrap_or_default()));
     case.phase("it joins again");
     shared(case, &both).await?;
     finish(case, &[far, near]).await
+}
+
+fn is_refusal(event: &Logged) -> bool {
+    match event.message.as_str() {
+        "the result of a commit came after its membership had ended" => true,
+        "a commit was not accepted" => {
+            event.text("error").is_some_and(|error| error.starts_with("UnknownMember"))
+        }
+        _ => false,
+    }
 }
 
 /// One member, which keeps its one partition whoever joins.

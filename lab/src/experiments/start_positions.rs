@@ -273,20 +273,23 @@ async fn removed_under_a_stop(case: &Case) -> Result<()> {
     finish(case, &second).await
 }
 
-/// The group's offsets go with the topic, so this looks like a new one, and
-/// starts as the policy says. What has an effect has no second one.
+/// The group's offsets go with the topic, so this looks like a new one; what
+/// the inbox knows of the old one does not.
 async fn made_anew_while_stopped(case: &Case) -> Result<()> {
     let records = records(case);
     reads_half(case, &records).await?;
+    let judged = case.judge(Rules::default()).await?;
+    let effects = i64::try_from(judged.counts.effects)?;
     make_anew(case, &records).await?;
     let second = case.start_plain("second").await?;
-    let start = second.logs(0, "nothing is committed: starting here", |_| true).await?;
-    let start = start.fields.get("offset").cloned();
-    ensure!(start == Some(0.into()), "it starts at {start:?}");
-    case.consumed().await?;
-    let (again, all) = (second.outcomes("duplicate").await?, i64::try_from(records.first.len())?);
-    ensure!(again == all, "{again} records had an effect before, and not {all}");
-    finish(case, &second).await
+    stopped(case, &second, "the inbox knows the one with the id").await?;
+    nothing_more(case, effects).await?;
+    case.terminate(&second).await?;
+
+    case.phase("somebody decides: the target is built anew");
+    case.schema.execute("DELETE FROM entry").await?;
+    case.set_offsets(async || set(case, ResetTo::Earliest).await).await?;
+    generation_two(case).await
 }
 
 /// A classic member gets no event, and its position lies inside the new log.
