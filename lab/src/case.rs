@@ -213,18 +213,27 @@ impl Case {
         Ok(())
     }
 
-    /// Waits until the group has committed all that was written. That may take
-    /// as long as it needs, while it goes on.
+    /// Waits until the group has committed all that was written.
     pub(crate) async fn consumed(&self) -> Result<()> {
+        let all: Vec<_> = (0..*lock(&self.partitions)).collect();
+        self.consumed_of(&all).await
+    }
+
+    /// The same, of some partitions. It may take as long as it needs, while it
+    /// goes on.
+    pub(crate) async fn consumed_of(&self, partitions: &[i32]) -> Result<()> {
         let mut last = self.committed().await?;
         loop {
             let consumed = until("the group commits more of what was written", async || {
-                if self.is_consumed().await? {
-                    return Ok(Some(true));
-                }
                 let now = self.committed().await?;
                 let goes_on = now != last;
                 last = now;
+                let written = self.written();
+                let mut ends = partitions.iter().map(|it| self.partition(*it));
+                let is_read = |it| written.get(&it).is_none_or(|end| last.get(&it) == Some(end));
+                if ends.all(is_read) {
+                    return Ok(Some(true));
+                }
                 Ok(goes_on.then_some(false))
             });
             match consumed.await {
@@ -233,13 +242,6 @@ impl Case {
                 Err(error) => return Err(error.context(self.what_is_left().await?)),
             }
         }
-    }
-
-    /// Whether the group has committed all that was written.
-    pub(crate) async fn is_consumed(&self) -> Result<bool> {
-        let committed = self.committed().await?;
-        let ends = self.written();
-        Ok(ends.iter().all(|(partition, end)| committed.get(partition) == Some(end)))
     }
 
     /// What was written and is not committed, in words.

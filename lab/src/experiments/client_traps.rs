@@ -37,9 +37,9 @@ pub(super) const ALL: &[Experiment] = &[
         |case| Box::pin(failed_offset_fetch(case)),
     ),
     Experiment::new(
-        "client-traps/look-up-without-coordinator",
-        "The first look-up has to find the coordinator, which answers after the deadline.",
-        |case| Box::pin(late_coordinator(case)),
+        "client-traps/late-look-up",
+        "The answer to the first look-up of committed offsets comes after its time-outs.",
+        |case| Box::pin(late_look_up(case)),
     ),
     Experiment::new(
         "client-traps/commit-parked-at-close",
@@ -134,28 +134,26 @@ async fn failed_offset_fetch(case: &Case) -> Result<()> {
     finish(case, &[far, near]).await
 }
 
-async fn late_coordinator(case: &Case) -> Result<()> {
+/// A time-out that fires while the client waits must do no harm: in another
+/// call of the client's it ends the process.
+async fn late_look_up(case: &Case) -> Result<()> {
+    // Two time-outs, and less than a session.
+    const LATE: Duration = Duration::from_millis(4_500);
+
     let records = wide(case.seed, 600, PARTITIONS);
     let proxy = case.services().kafka_proxy().await?;
     let kafka = proxy.addr().to_string();
     case.create_topic(PARTITIONS).await?;
     case.produce(&records.first).await?;
-    let assigns = match case.protocol {
-        Protocol::Consumer => ApiKey::CONSUMER_GROUP_HEARTBEAT,
-        Protocol::Eager | Protocol::Cooperative => ApiKey::SYNC_GROUP,
-    };
-    let held = proxy.hold_requests(Message::request(assigns));
+    let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_FETCH));
     let member = case.start(Arguments { kafka, ..case.arguments("member") }).await?;
-    held.reached(PATIENCE).await?;
-    // The group's own question is answered: what comes now is the look-up's.
-    let finding = proxy.hold_replies(Message::request(ApiKey::FIND_COORDINATOR));
+    held.answered(PATIENCE).await?;
+    case.fault("the answer to the look-up of committed offsets is held");
+    sleep(LATE).await;
+    let begun = member.log().iter().any(|event| event.message == "a stack starts");
+    ensure!(!begun, "the fault did not take effect: the member has started without the answer");
     held.release();
-    finding.answered(PATIENCE).await?;
-    case.fault("the look-up's question for the coordinator is not answered");
-    let late = |event: &crate::worker::Logged| event.text("partition").is_some();
-    member.logs(0, "where it starts is not known yet", late).await?;
-    finding.release();
-    case.relief("it is answered, after the look-up's deadline");
+    case.relief("it arrives");
     case.produce(&records.second).await?;
     finish(case, &[member]).await
 }

@@ -59,8 +59,8 @@ pub(super) async fn feed(case: &Case, records: &[LedgerRecord], rate: usize) -> 
     Ok(())
 }
 
-/// Writes records, so many a second until something is over, and then at once
-/// what is left.
+/// Writes records until something is over, and then at once what is left: so
+/// many a second, or less when few are left, so that there always are some.
 pub(super) async fn feed_until(
     case: &Case,
     records: &Halves,
@@ -68,11 +68,13 @@ pub(super) async fn feed_until(
     over: &Cell<bool>,
 ) -> Result<()> {
     let mut left: Vec<_> = records.first.iter().chain(&records.second).cloned().collect();
-    while !over.get() && !left.is_empty() {
-        let later = left.split_off((rate / 2).min(left.len()));
-        feed(case, &left, rate).await?;
+    while !over.get() {
+        ensure!(!left.is_empty(), "the records were all written before it was over");
+        let size = (rate / 2).min(left.len() / 20).max(1);
+        let later = left.split_off(size);
+        case.produce(&left).await?;
         left = later;
+        sleep(Duration::from_millis(500)).await;
     }
-    ensure!(over.get(), "the records were all written before it was over");
     case.produce(&left).await
 }

@@ -100,12 +100,7 @@ async fn one_of_two(case: &Case) -> Result<()> {
         }
     }
     case.phase("the partition that stays goes on");
-    let stays = case.partition(1 - leaves);
-    let end = case.end(1 - leaves);
-    until("the partition that stays is committed to its end", async || {
-        Ok((case.committed().await?.get(&stays) == Some(&end)).then_some(()))
-    })
-    .await?;
+    case.consumed_of(&[1 - leaves]).await?;
     past_the_deadline(case, &old, mark, leaves).await?;
     waits_for_it(case, &new).await?;
     old.release(leaving.context("one of two leaves")?).await?;

@@ -322,9 +322,12 @@ async fn made_anew_under_a_member(case: &Case) -> Result<()> {
 /// Deletes the topic, and makes one of the same name, with more records.
 async fn make_anew(case: &Case, records: &Halves) -> Result<()> {
     case.phase("the topic is made anew");
-    case.cluster.delete_topic(&case.topic).await?;
-    until("the topic is gone, and can be made anew", async || Ok(case.create_topic(1).await.ok()))
-        .await?;
+    case.set_offsets(async || {
+        case.cluster.delete_topic(&case.topic).await?;
+        let again = async || Ok(case.create_topic(1).await.ok());
+        until("the topic is gone, and can be made anew", again).await
+    })
+    .await?;
     case.produce(&records.first).await?;
     case.produce(&records.second).await?;
     case.fault("the topic was deleted and made anew");
