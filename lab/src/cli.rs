@@ -70,7 +70,9 @@ pub fn main() -> ExitCode {
     let progress = Progress::default();
     if arguments.list {
         for experiment in experiments::all() {
-            progress.say(format_args!("{:<50} {}", experiment.name, experiment.about));
+            let protocols: Vec<_> = experiment.protocols.iter().map(|it| it.as_str()).collect();
+            let (name, about) = (experiment.name, experiment.about);
+            progress.say(format_args!("{name:<48} {:<27} {about}", protocols.join(" ")));
         }
         return ExitCode::SUCCESS;
     }

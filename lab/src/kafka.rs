@@ -115,8 +115,10 @@ impl Cluster {
     /// The node that coordinates a group, once one does.
     pub(crate) fn coordinator(&self, group: &str) -> Option<i32> {
         const OFFSETS: &str = "__consumer_offsets";
+        // The node that is asked may be the one that does not answer.
+        const SOON: Duration = Duration::from_secs(2);
 
-        let metadata = self.admin.inner().fetch_metadata(Some(OFFSETS), PATIENCE).ok()?;
+        let metadata = self.admin.inner().fetch_metadata(Some(OFFSETS), SOON).ok()?;
         let partitions = metadata.topics().first()?.partitions();
         // As Java hashes a string, and as Kafka makes it positive.
         let hash = group

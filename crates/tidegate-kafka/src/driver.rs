@@ -1,4 +1,5 @@
-//! The driver: one thread that owns the client, and makes every call to it.
+//! The driver: one thread that owns the client, and makes every call to it, but
+//! for one that waits ([`committed`]).
 //!
 //! ```text
 //!  poll loop:  reports · main queue · commit results · events · look-ups ·

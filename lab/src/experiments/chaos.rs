@@ -117,8 +117,7 @@ async fn load(case: &Case, records: &[LedgerRecord]) -> Result<()> {
 /// Others come, and go again.
 async fn guests(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) -> Result<()> {
     for number in 1.. {
-        sleep(Duration::from_millis(chance.u64(3_000..9_000))).await;
-        if Instant::now() > over {
+        if !goes_on(Duration::from_millis(chance.u64(3_000..9_000)), over).await {
             break;
         }
         let guest = case.start_plain(&format!("guest-{number}")).await?;
@@ -138,11 +137,7 @@ async fn guests(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) -> R
 /// The broker or the database is away for a while.
 async fn services(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) -> Result<()> {
     let services = case.services();
-    loop {
-        sleep(Duration::from_millis(chance.u64(10_000..40_000))).await;
-        if Instant::now() > over {
-            return Ok(());
-        }
+    while goes_on(Duration::from_millis(chance.u64(10_000..40_000)), over).await {
         let lasts = Duration::from_millis(chance.u64(500..8_000));
         match chance.u8(0..4) {
             0 => {
@@ -171,4 +166,11 @@ async fn services(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) ->
             }
         }
     }
+    Ok(())
+}
+
+/// Waits for the next fault. Returns whether there is one before it is over.
+async fn goes_on(pause: Duration, over: Instant) -> bool {
+    sleep_until(over.min(Instant::now() + pause)).await;
+    Instant::now() < over
 }

@@ -214,6 +214,9 @@ async fn closed_again_and_again(case: &Case) -> Result<()> {
 
 async fn stale_epochs(case: &Case) -> Result<()> {
     const TURNS: u32 = 3;
+    const LOSSES: u32 = 4;
+
+    let heartbeat = || Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT);
 
     // One partition, which stays where it is whoever joins.
     let records = plain_over(case.seed, 12_000, 40, 1);
@@ -230,8 +233,8 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     let losses = async {
         let mut others = vec![Arc::clone(&keeper)];
         for turn in 1..=TURNS {
-            let asking = proxy.hold_requests(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
-            let answer = proxy.hold_replies(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
+            let asking = proxy.hold_requests(heartbeat());
+            let answer = proxy.hold_replies(heartbeat());
             let other = case.start_plain(&format!("other-{turn}")).await?;
             asking.reached(PATIENCE).await?;
             others.push(other);
@@ -240,10 +243,18 @@ async fn stale_epochs(case: &Case) -> Result<()> {
             })
             .await?;
             asking.release();
+            let mut answer = answer;
+            for _ in 0..LOSSES {
+                answer.answered(PATIENCE).await?;
+                // The next one, too.
+                let next = proxy.hold_replies(heartbeat());
+                std::mem::replace(&mut answer, next).cut();
+                case.fault("the answer with the keeper's new epoch is lost");
+            }
             answer.answered(PATIENCE).await?;
-            answer.cut();
-            case.fault("the answer with the keeper's new epoch is lost");
-            sleep(Duration::from_secs(2)).await;
+            answer.release();
+            case.relief("the answer arrives");
+            sleep(Duration::from_secs(1)).await;
         }
         over.set(true);
         anyhow::Ok(others)

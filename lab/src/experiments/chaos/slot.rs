@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tidegate_testkit::{Command, Mode, Point, Proxy, Toward, When};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::tally::Tally;
+use super::{goes_on, tally::Tally};
 use crate::{
     case::Case,
     member::Member,
@@ -66,8 +66,7 @@ impl<'a> Slot<'a> {
     /// Lets it suffer one fault after the other. At the end everything is as it
     /// should be.
     pub(super) async fn suffer(mut self, over: Instant) -> Result<Self> {
-        while Instant::now() < over {
-            sleep(self.millis(1_500, 7_000)).await;
+        while goes_on(self.millis(1_500, 7_000), over).await {
             if let Some(status) = self.member.end_now()? {
                 if self.has_worked() {
                     bail!("{} ended by itself, with {status}", self.member.name());
@@ -217,8 +216,8 @@ impl<'a> Slot<'a> {
     async fn broker_is_far(&mut self) -> Result<()> {
         let mode = self.mode();
         self.kafka.set(mode).await;
-        self.landed("the broker is far");
         self.case.fault(format!("between {} and the broker: {mode:?}", self.member.name()));
+        self.tally.landed_one("the broker is far");
         sleep(self.millis(500, 9_000)).await;
         self.kafka.set(Mode::Pass).await;
         self.case.relief(format!("between {} and the broker: nothing", self.member.name()));
@@ -233,8 +232,8 @@ impl<'a> Slot<'a> {
         }
         let mode = self.mode();
         self.database.set(mode).await;
-        self.landed("the database is far");
         self.case.fault(format!("between {} and the database: {mode:?}", self.member.name()));
+        self.tally.landed_one("the database is far");
         sleep(self.millis(500, 6_000)).await;
         self.database.set(Mode::Pass).await;
         self.case.relief(format!("between {} and the database: nothing", self.member.name()));
