@@ -13,10 +13,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use tidegate_oracle::{
-    Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Partition, Queries,
-    Rules, Tables, judge, ledger,
+    Committed, Evidence as Judged, Findings, GroupWatch, Kafka as Reader, Log, Partition, Queries,
+    RawRecord, Rules, Tables, judge, ledger,
 };
-use tidegate_testkit::{LedgerRecord, Proxy, Wire};
+use tidegate_testkit::{LedgerRecord, NewRecord, Proxy, Wire};
 use tokio::{fs::File, sync::Mutex as AsyncMutex};
 
 use crate::{
@@ -25,8 +25,8 @@ use crate::{
     kafka::Cluster,
     member::{Counters, Member},
     progress::Line,
-    services::Services,
-    worker::{Arguments, Protocol},
+    services::{Services, ThreeNodes},
+    worker::{Arguments, Logged, Protocol, Start},
 };
 
 pub(crate) use self::wait::until;
@@ -39,15 +39,28 @@ pub(crate) struct Case {
     services: Arc<Services>,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
+    pub(crate) scale: Scale,
     pub(crate) topic: String,
     pub(crate) group: String,
     pub(crate) cluster: Cluster,
+    nodes: Option<ThreeNodes>,
     pub(crate) schema: Schema,
     directory: PathBuf,
     line: Line,
     watch: AsyncMutex<Option<GroupWatch>>,
     partitions: Mutex<i32>,
     collected: Mutex<Collected>,
+}
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// As little as will do.
+    pub(crate) quick: bool,
+    /// How often a process dies at each point.
+    pub(crate) rounds: u32,
+    /// How long chaos lasts.
+    pub(crate) chaos: Duration,
 }
 
 /// What was seen so far.
@@ -61,14 +74,20 @@ pub(crate) struct Collected {
     pub(crate) effects: Vec<EffectAt>,
     // The ends of the topic's partitions, as the lab has written them.
     ends: BTreeMap<i32, i64>,
+    // What was in the topic before something was removed from it.
+    before: Vec<RawRecord>,
+    killed: u32,
     era: u32,
 }
 
 /// What a case is made with.
 pub(crate) struct Terms {
     pub(crate) services: Arc<Services>,
+    /// How many nodes its Kafka has.
+    pub(crate) nodes: usize,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
+    pub(crate) scale: Scale,
     /// Names topic and group of this run of the experiment.
     pub(crate) id: String,
     /// Names its schema: such names are short.
@@ -82,16 +101,20 @@ pub(crate) struct Terms {
 
 impl Case {
     pub(crate) async fn begin(terms: Terms) -> Result<Self> {
-        let Terms { services, protocol, seed, id, schema, directory, line } = terms;
+        let Terms { nodes, services, protocol, seed, scale, id, schema, directory, line } = terms;
         tokio::fs::create_dir_all(&directory).await?;
-        let cluster = Cluster::new(services.bootstrap())?;
+        let nodes = if nodes == 3 { Some(services.three_nodes().await?) } else { None };
+        let bootstrap = nodes.as_ref().map_or(services.bootstrap(), |it| &it.bootstrap);
+        let cluster = Cluster::new(bootstrap, nodes.as_ref().map_or(1, |_| 3))?;
         let schema = Schema::create(services.database_url(), &schema).await;
         Ok(Self {
             protocol,
             seed,
+            scale,
             topic: id.clone(),
             group: id,
             cluster,
+            nodes,
             schema: schema.context("making the schema")?,
             services,
             directory,
@@ -140,30 +163,96 @@ impl Case {
         self.watch_group().await
     }
 
+    /// Writes records of a ledger.
     pub(crate) async fn produce(&self, records: &[LedgerRecord]) -> Result<()> {
-        self.cluster.produce(&self.topic, records).await?;
+        self.write(records.iter().map(NewRecord::from).collect()).await
+    }
+
+    /// Writes records.
+    pub(crate) async fn write(&self, records: Vec<NewRecord>) -> Result<()> {
+        let partitions: Vec<_> = records.iter().map(|record| record.partition).collect();
+        self.cluster.write(&self.topic, records).await?;
         let mut collected = self.collected();
-        for record in records {
-            let end = collected.ends.entry(record.partition).or_default();
-            *end += 1;
+        for partition in partitions {
+            *collected.ends.entry(partition).or_default() += 1;
         }
+        Ok(())
+    }
+
+    /// The offset behind the last record of a partition.
+    pub(crate) fn end(&self, partition: i32) -> i64 {
+        self.collected().ends.get(&partition).copied().unwrap_or_default()
+    }
+
+    /// How many partitions the topic has.
+    pub(crate) fn partitions(&self) -> usize {
+        usize::try_from(*lock(&self.partitions)).unwrap_or_default()
+    }
+
+    /// The nodes of its Kafka, if it has more than one.
+    pub(crate) fn nodes(&self) -> Result<&ThreeNodes> {
+        self.nodes.as_ref().context("it has one node")
+    }
+
+    /// Where its brokers are found.
+    pub(crate) fn bootstrap(&self) -> &str {
+        self.nodes.as_ref().map_or(self.services.bootstrap(), |it| &it.bootstrap)
+    }
+
+    /// The services that it works with.
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Asks the broker how far the topic goes, where not all is known that was
+    /// written.
+    pub(crate) async fn find_ends(&self) -> Result<()> {
+        let partitions = *lock(&self.partitions);
+        let ends = self.cluster.ends(&self.topic, partitions).await?;
+        self.collected().ends = ends;
         Ok(())
     }
 
     /// Waits until the group has committed all that was written.
     pub(crate) async fn consumed(&self) -> Result<()> {
-        let ends: BTreeMap<_, _> = {
-            let collected = self.collected();
-            let written = collected.ends.iter().filter(|(_, end)| **end > 0);
-            written.map(|(partition, end)| (self.partition(*partition), *end)).collect()
-        };
-        let mut last = BTreeMap::new();
-        let consumed = until("the group has committed all that was written", async || {
-            last = self.committed().await?;
-            Ok(ends.iter().all(|(partition, end)| last.get(partition) == Some(end)).then_some(()))
-        });
-        let consumed = consumed.await;
-        consumed.with_context(|| format!("committed {last:?} of {ends:?}"))
+        let all: Vec<_> = (0..*lock(&self.partitions)).collect();
+        self.consumed_of(&all).await
+    }
+
+    /// The same, of some partitions. It may take as long as it needs, while it
+    /// goes on.
+    pub(crate) async fn consumed_of(&self, partitions: &[i32]) -> Result<()> {
+        let mut last = self.committed().await?;
+        loop {
+            let consumed = until("the group commits more of what was written", async || {
+                let now = self.committed().await?;
+                let goes_on = now != last;
+                last = now;
+                let written = self.written();
+                let mut ends = partitions.iter().map(|it| self.partition(*it));
+                let is_read = |it| written.get(&it).is_none_or(|end| last.get(&it) == Some(end));
+                if ends.all(is_read) {
+                    return Ok(Some(true));
+                }
+                Ok(goes_on.then_some(false))
+            });
+            match consumed.await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(error.context(self.what_is_left().await?)),
+            }
+        }
+    }
+
+    /// What was written and is not committed, in words.
+    pub(crate) async fn what_is_left(&self) -> Result<String> {
+        Ok(format!("committed {:?} of {:?}", self.committed().await?, self.written()))
+    }
+
+    fn written(&self) -> BTreeMap<Partition, i64> {
+        let collected = self.collected();
+        let written = collected.ends.iter().filter(|(_, end)| **end > 0);
+        written.map(|(partition, end)| (self.partition(*partition), *end)).collect()
     }
 
     /// What the group has committed, as was seen last.
@@ -199,14 +288,14 @@ impl Case {
     /// Sets the group's offsets on purpose: going back is no violation then.
     pub(crate) async fn set_offsets<T>(&self, set: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
         self.stop_watch().await?;
-        let result = set().await;
         self.collected().era += 1;
+        let result = set().await;
         self.watch_group().await?;
         result
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(self.services.bootstrap())
+        Reader::new(self.bootstrap())
     }
 
     // ===== processes =====
@@ -215,7 +304,7 @@ impl Case {
     pub(crate) fn arguments(&self, name: &str) -> Arguments {
         Arguments {
             name: name.to_owned(),
-            kafka: self.services.bootstrap().to_owned(),
+            kafka: self.bootstrap().to_owned(),
             group: self.group.clone(),
             topic: vec![self.topic.clone()],
             protocol: self.protocol,
@@ -234,6 +323,11 @@ impl Case {
             commit_interval: 200,
             drain: None,
             connections: 4,
+            idle_transaction: 60_000,
+            start: Start::Earliest,
+            topic_check: 30_000,
+            stall: 10_000,
+            property: debug_property(),
         }
     }
 
@@ -269,12 +363,18 @@ impl Case {
             bail!("the fault did not take effect: {} had ended, with {status}", member.name());
         }
         self.fault(format!("{} is killed (SIGKILL)", member.name()));
+        self.collected().killed += 1;
         Ok(())
+    }
+
+    /// How many members were killed.
+    pub(crate) fn killed(&self) -> u32 {
+        self.collected().killed
     }
 
     /// Asks a member to end, and expects that it does so in order.
     pub(crate) async fn terminate(&self, member: &Member) -> Result<()> {
-        member.signal(Signal::SIGTERM);
+        member.ask_to_end().await?;
         let status = member.ended().await?;
         if !status.success() {
             bail!("{} ended with {status} when it was asked to end", member.name());
@@ -285,6 +385,35 @@ impl Case {
     /// A proxy before the database.
     pub(crate) async fn database_proxy(&self) -> Result<Proxy> {
         Ok(Proxy::start(self.schema.authority()?, Wire::Postgres).await?)
+    }
+
+    // ===== what all of them say =====
+
+    /// The logs of all members.
+    pub(crate) fn logs(&self) -> Vec<Vec<Logged>> {
+        let collected = self.collected();
+        collected.members.iter().map(|(_, member)| member.log()).collect()
+    }
+
+    /// How often an event was logged, by all members.
+    pub(crate) fn logged(&self, message: &str) -> usize {
+        self.logs().iter().flatten().filter(|event| event.message == message).count()
+    }
+
+    /// How many records had an outcome, by what members have told last.
+    pub(crate) async fn outcomes(&self, outcome: &str) -> Result<i64> {
+        let members: Vec<_> =
+            self.collected().members.iter().map(|(_, member)| Arc::clone(member)).collect();
+        let mut sum = 0;
+        for member in members {
+            sum += member.outcomes(outcome).await?;
+        }
+        Ok(sum)
+    }
+
+    /// The committed offsets that were seen, each when it changed.
+    pub(crate) fn seen_commits(&self) -> Vec<Committed> {
+        self.collected().committed.clone()
     }
 
     // ===== the end =====
@@ -299,13 +428,32 @@ impl Case {
         self.stop_watch().await?;
         let mut evidence = Judged::default();
         evidence.committed = Some(self.collected().committed.clone());
-        let meaning = ledger::meaning(ledger::AMOUNT_LIMIT);
-        evidence.log = self.reader().log([self.topic.as_str()], meaning).await?;
+        evidence.log = self.read_log().await?;
         Tables::new(self.schema.url(), queries).read(&mut evidence).await?;
         let findings = judge(&evidence, rules);
         let mut collected = self.collected();
         collected.findings = Some(findings.clone());
         Ok(findings)
+    }
+
+    /// Reads what the topic has, before some of it is removed.
+    pub(crate) async fn remember_log(&self) -> Result<()> {
+        let log = self.read_log().await?;
+        self.collected().before = log.inputs().iter().map(|it| it.record.clone()).collect();
+        Ok(())
+    }
+
+    /// What the topic has, and what it had.
+    async fn read_log(&self) -> Result<Log> {
+        let meaning = || ledger::meaning(ledger::AMOUNT_LIMIT);
+        let log = self.reader().log([self.topic.as_str()], meaning()).await?;
+        let there = log.inputs().iter().map(|it| &it.record);
+        let records: BTreeMap<_, _> = {
+            let collected = self.collected();
+            let all = collected.before.iter().chain(there);
+            all.map(|it| (it.place.clone(), it.clone())).collect()
+        };
+        Ok(Log::new(records.into_values(), meaning()).with_bounds(log.bounds().clone()))
     }
 
     /// What was collected, and what the tables say when all is over.
@@ -345,6 +493,12 @@ impl Case {
     pub(crate) fn collected(&self) -> MutexGuard<'_, Collected> {
         lock(&self.collected)
     }
+}
+
+/// What the client itself is to log, for a person who looks for a fault in it.
+fn debug_property() -> Vec<String> {
+    let contexts = std::env::var("TIDEGATE_LAB_DEBUG").ok();
+    contexts.map(|contexts| format!("debug={contexts}")).into_iter().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Parser;
 use xtask::services::{Sources, is_interrupted, wait_for_the_end};
 
-use crate::{experiments::EXPERIMENTS, progress::Progress, run, worker::Protocol};
+use crate::{experiments, progress::Progress, run, worker::Protocol};
 
 /// Runs a real Kafka, a real PostgreSQL and worker processes through failures,
 /// and judges what is left.
@@ -21,15 +21,19 @@ pub(crate) struct Arguments {
     /// Run with this protocol only
     #[arg(long, value_enum)]
     pub(crate) protocol: Option<Protocol>,
-    /// Each experiment once, on one protocol each, which the seed chooses
+    /// Each experiment on one protocol, which the seed chooses
     #[arg(long)]
     pub(crate) quick: bool,
     /// What chance begins with
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// How often each is run, each time with another seed
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) rounds: u32,
+    /// How often a process dies at each point of `crash-at-every-point`: 20
+    /// times, or with `--quick` twice
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<u32>,
+    /// How long `chaos` lasts, as `60s` or `30m`
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) chaos: Duration,
     #[command(flatten)]
     pub(crate) sources: Sources,
     /// Leave topics, groups, schemas and services behind
@@ -65,8 +69,10 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let progress = Progress::default();
     if arguments.list {
-        for experiment in EXPERIMENTS {
-            progress.say(format_args!("{:<50} {}", experiment.name, experiment.about));
+        for experiment in experiments::all() {
+            let protocols: Vec<_> = experiment.protocols.iter().map(|it| it.as_str()).collect();
+            let (name, about) = (experiment.name, experiment.about);
+            progress.say(format_args!("{name:<48} {:<27} {about}", protocols.join(" ")));
         }
         return ExitCode::SUCCESS;
     }
@@ -83,6 +89,37 @@ pub fn main() -> ExitCode {
         Err(error) => {
             progress.say(format_args!("error: {error:#}"));
             ExitCode::from(1)
+        }
+    }
+}
+
+/// Reads `90`, `90s`, `30m` or `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((last, 's')) => (&text[..last], 1),
+        Some((last, 'm')) => (&text[..last], 60),
+        Some((last, 'h')) => (&text[..last], 3_600),
+        _ => (text, 1),
+    };
+    let number: u32 = number.parse().map_err(|_| format!("`{text}` is not like 60s or 30m"))?;
+    Ok(Duration::from_secs(u64::from(number) * unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::{Arguments, Duration};
+
+    #[test]
+    fn durations_are_read() {
+        Arguments::command().debug_assert();
+        for (text, seconds) in [("90", 90), ("60s", 60), ("30m", 1_800), ("2h", 7_200)] {
+            let arguments = Arguments::parse_from(["lab", "--chaos", text]);
+            assert_eq!(arguments.chaos, Duration::from_secs(seconds));
+        }
+        for text in ["", "s", "-1s", "1d", "1.5m"] {
+            assert!(Arguments::try_parse_from(["lab", "--chaos", text]).is_err(), "{text}");
         }
     }
 }

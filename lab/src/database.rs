@@ -32,14 +32,17 @@ impl Schema {
         execute(&mut connection, &format!("CREATE SCHEMA {name}")).await?;
         connection.close().await?;
         Database::migrate(schema.url()).await.context("creating the layers' tables")?;
-        let mut connection = schema.connect().await?;
-        execute(&mut connection, ledger::ENTRY_POSTGRES).await?;
+        schema.create_entries().await?;
+        Ok(schema)
+    }
+
+    /// Makes the table of effects.
+    pub(crate) async fn create_entries(&self) -> Result<()> {
+        self.execute(ledger::ENTRY_POSTGRES).await?;
         // When, for reports; the oracle does not look at it.
         let at = "ALTER TABLE entry
             ADD COLUMN made_at timestamptz NOT NULL DEFAULT clock_timestamp()";
-        execute(&mut connection, at).await?;
-        connection.close().await?;
-        Ok(schema)
+        self.execute(at).await
     }
 
     pub(crate) async fn drop(&self) -> Result<()> {
@@ -72,21 +75,24 @@ impl Schema {
         PgConnection::connect(&self.url()).await.context("connecting to the database")
     }
 
+    /// Does what some statements say.
+    pub(crate) async fn execute(&self, sql: &str) -> Result<()> {
+        let mut connection = self.connect().await?;
+        execute(&mut connection, sql).await?;
+        Ok(connection.close().await?)
+    }
+
     /// How many effects there are of the records at these places.
     pub(crate) async fn effects_at(&self, places: &[Place]) -> Result<usize> {
-        let mut connection = self.connect().await?;
-        let mut found = 0;
-        for place in places {
-            let sql = "SELECT count(*) FROM entry WHERE part = $1 AND record_offset = $2";
-            let count: i64 = sqlx::query_scalar(sql)
-                .bind(place.partition.partition)
-                .bind(place.offset)
-                .fetch_one(&mut connection)
-                .await?;
-            found += usize::try_from(count)?;
-        }
-        connection.close().await?;
-        Ok(found)
+        let made = self.effects().await?;
+        Ok(made.iter().filter(|effect| effect.is_of(places)).count())
+    }
+
+    /// The same, of those that one worker has made.
+    pub(crate) async fn effects_by(&self, worker: &str, places: &[Place]) -> Result<usize> {
+        let made = self.effects().await?;
+        let is_his = |effect: &&EffectAt| effect.worker == worker && effect.is_of(places);
+        Ok(made.iter().filter(is_his).count())
     }
 
     /// A number that a query answers with.
@@ -122,6 +128,13 @@ impl Schema {
             })
         };
         rows.iter().map(effect).collect()
+    }
+}
+
+impl EffectAt {
+    fn is_of(&self, places: &[Place]) -> bool {
+        let here = (self.partition, self.offset);
+        places.iter().any(|place| (place.partition.partition, place.offset) == here)
     }
 }
 

@@ -18,7 +18,6 @@ pub(crate) struct Evidence {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) protocol: Protocol,
-    pub(crate) round: u32,
     pub(crate) seed: u64,
     pub(crate) verdict: Verdict,
     /// Why, if it is no pass; what was seen, if it is one.
@@ -92,7 +91,6 @@ impl Evidence {
             name: name.to_owned(),
             about: String::new(),
             protocol,
-            round: 0,
             seed: 0,
             verdict: Verdict::NotRun,
             reasons: Vec::new(),
@@ -133,6 +131,6 @@ impl Evidence {
     /// The name of its file, without an ending.
     pub(crate) fn file_stem(&self) -> String {
         let name = self.name.replace('/', ".");
-        format!("{name}.{}.{}", self.protocol, self.round)
+        format!("{name}.{}", self.protocol)
     }
 }

@@ -1,10 +1,23 @@
 //! The experiments: what is done, what must have happened, and what must hold.
 
+mod broker_network;
+mod chaos;
+mod client_traps;
+mod commit_refused;
+mod common;
 mod controls;
 mod crash;
+mod crash_points;
 mod data;
+mod database_network;
+mod handlers;
 mod handover;
+mod members;
+mod revisions;
 mod rewind;
+mod shutdown;
+mod start_positions;
+mod zombie;
 
 use std::pin::Pin;
 
@@ -20,8 +33,12 @@ pub(crate) struct Experiment {
     /// What happens, in a sentence.
     pub(crate) about: &'static str,
     pub(crate) expects: Expects,
-    /// Whether the protocol makes a difference.
+    /// Those where it makes a difference.
     pub(crate) protocols: &'static [Protocol],
+    /// Whether it makes worse what others need.
+    pub(crate) alone: bool,
+    /// How many nodes its Kafka has.
+    pub(crate) nodes: usize,
     pub(crate) run: Run,
 }
 
@@ -38,76 +55,57 @@ pub(crate) enum Expects {
 // All of them run on one thread.
 pub(crate) type Run = for<'a> fn(&'a Case) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
-const ALL: &[Protocol] = &Protocol::ALL;
-const ONE: &[Protocol] = &[Protocol::Consumer];
-
-/// All of them.
-pub(crate) const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        name: "in-flight-handover/before-commit",
-        about: "A member joins while a transaction is open behind its effect, past the drain's \
-                deadline; the old work goes on after the handover.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(handover::before_commit(case)),
-    },
-    Experiment {
-        name: "in-flight-handover/commit-sent",
-        about: "A member joins while a COMMIT is on its way to the database, past the drain's \
-                deadline; it arrives after the handover.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(handover::commit_sent(case)),
-    },
-    Experiment {
-        name: "in-flight-handover/drained",
-        about: "A member joins while a batch runs, which ends within the drain.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(handover::drained(case)),
-    },
-    Experiment {
-        name: "crash-between-effect-and-commit/before-commit",
-        about: "A member is killed behind the effect and before COMMIT.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(crash::before_commit(case)),
-    },
-    Experiment {
-        name: "crash-between-effect-and-commit/after-commit",
-        about: "A member is killed behind COMMIT and before the offset is committed.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(crash::after_commit(case)),
-    },
-    Experiment {
-        name: "rewind-same-namespace",
-        about: "The group's offsets are set back to the beginning, over the same database.",
-        expects: Expects::Pass,
-        protocols: ALL,
-        run: |case| Box::pin(rewind::same_namespace(case)),
-    },
-    Experiment {
-        name: "control-highest-offset",
-        about: "A worker commits the highest offset that is finished, and is killed with a hole \
-                below it.",
-        expects: Expects::Violations(&[
-            ViolationKind::CommittedPastUnfinished,
-            ViolationKind::MissingEffect,
-        ]),
-        protocols: ONE,
-        run: |case| Box::pin(controls::highest_offset(case)),
-    },
-    Experiment {
-        name: "control-nothing-marked",
-        about: "A worker's transactions mark nothing, and it is killed behind one.",
-        expects: Expects::Violations(&[ViolationKind::SecondEffect]),
-        protocols: ONE,
-        run: |case| Box::pin(controls::nothing_marked(case)),
-    },
+/// All of them, by what they are about.
+const ALL: &[&[Experiment]] = &[
+    handover::ALL,
+    crash::ALL,
+    crash_points::ALL,
+    rewind::ALL,
+    zombie::ALL,
+    commit_refused::ALL,
+    broker_network::ALL,
+    database_network::ALL,
+    handlers::ALL,
+    revisions::ALL,
+    members::ALL,
+    shutdown::ALL,
+    start_positions::ALL,
+    client_traps::ALL,
+    controls::ALL,
+    chaos::ALL,
 ];
 
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
+    ALL.iter().copied().flatten()
+}
+
 impl Experiment {
+    const fn new(name: &'static str, about: &'static str, run: Run) -> Self {
+        let (expects, protocols) = (Expects::Pass, Protocol::ALL.as_slice());
+        Self { name, about, expects, protocols, alone: false, nodes: 1, run }
+    }
+
+    /// Where only these protocols make a difference.
+    const fn on(self, protocols: &'static [Protocol]) -> Self {
+        Self { protocols, ..self }
+    }
+
+    /// It needs the services for itself.
+    const fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// It needs a Kafka of three nodes.
+    const fn on_three_nodes(self) -> Self {
+        Self { nodes: 3, ..self }
+    }
+
+    /// A control: these violations have to be found.
+    const fn finds(self, violations: &'static [ViolationKind]) -> Self {
+        Self { expects: Expects::Violations(violations), ..self }
+    }
+
     /// Whether it is asked for by a name: its own, or that of what it is a step
     /// of.
     pub(crate) fn is_called(&self, name: &str) -> bool {

@@ -1,20 +1,26 @@
 //! What an experiment does to topics and groups.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
+    consumer::{BaseConsumer, CommitMode, Consumer as _},
     error::RDKafkaErrorCode as Code,
+    topic_partition_list::{Offset, TopicPartitionList},
 };
-use tidegate_testkit::{LedgerRecord, NewRecord};
-use tokio::time::{Instant, sleep};
+use tidegate_testkit::NewRecord;
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
 
 /// A cluster, as its administrator sees it.
 pub(crate) struct Cluster {
     bootstrap: String,
+    copies: i32,
     admin: AdminClient<DefaultClientContext>,
 }
 
@@ -24,18 +30,19 @@ const PAUSE: Duration = Duration::from_millis(50);
 // ===== impl Cluster =====
 
 impl Cluster {
-    pub(crate) fn new(bootstrap: &str) -> Result<Self> {
+    /// Topics are kept in so many copies.
+    pub(crate) fn new(bootstrap: &str, copies: i32) -> Result<Self> {
         let admin = ClientConfig::new()
             .set("bootstrap.servers", bootstrap)
             .set("reconnect.backoff.max.ms", "500")
             .create()
             .context("making an administrator")?;
-        Ok(Self { bootstrap: bootstrap.to_owned(), admin })
+        Ok(Self { bootstrap: bootstrap.to_owned(), copies, admin })
     }
 
     /// Makes a topic, and waits until the broker knows it.
     pub(crate) async fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
-        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(self.copies));
         let results = self.admin.create_topics([&topic], &options()).await?;
         check(results).with_context(|| format!("creating topic {name}"))?;
         let deadline = Instant::now() + PATIENCE;
@@ -53,23 +60,83 @@ impl Cluster {
             .with_context(|| format!("deleting topic {name}"))
     }
 
-    /// Deletes a group, if it is there and has no members.
+    /// Deletes a group, if it is there, once its members are gone.
     pub(crate) async fn delete_group(&self, name: &str) -> Result<()> {
-        let results = self.admin.delete_groups(&[name], &options()).await?;
-        for result in results {
-            match result {
-                Ok(_) | Err((_, Code::GroupIdNotFound)) => {}
-                Err((group, code)) => bail!("deleting group {group}: {code}"),
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let results = self.admin.delete_groups(&[name], &options()).await?;
+            match results.into_iter().next() {
+                // One that was killed stays a member until its session ends.
+                Some(Err((_, Code::NonEmptyGroup))) if Instant::now() < deadline => {
+                    sleep(PAUSE * 4).await;
+                }
+                Some(Err((_, code))) if code != Code::GroupIdNotFound => {
+                    bail!("deleting group {name}: {code}")
+                }
+                _ => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Writes records, and waits until all are written.
-    pub(crate) async fn produce(&self, topic: &str, records: &[LedgerRecord]) -> Result<()> {
-        let records: Vec<_> = records.iter().map(NewRecord::from).collect();
+    pub(crate) async fn write(&self, topic: &str, records: Vec<NewRecord>) -> Result<()> {
         let cluster = tidegate_testkit::Cluster::at(&self.bootstrap);
         Ok(cluster.produce(topic, records).await?)
+    }
+
+    /// Removes the records of a partition below an offset.
+    pub(crate) async fn remove_records(&self, topic: &str, partition: i32, to: i64) -> Result<()> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, partition, Offset::Offset(to))?;
+        let removed = self.admin.delete_records(&list, &options()).await?;
+        let element = removed.find_partition(topic, partition).context("nothing was removed")?;
+        element.error().with_context(|| format!("removing the records of {topic}-{partition}"))
+    }
+
+    /// Commits an offset for a group without members, whatever it is.
+    pub(crate) async fn commit(
+        &self,
+        group: &str,
+        topic: &str,
+        number: i32,
+        to: i64,
+    ) -> Result<()> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, number, Offset::Offset(to))?;
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap).set("group.id", group);
+        spawn_blocking(move || {
+            let consumer: BaseConsumer = config.create()?;
+            consumer.commit(&list, CommitMode::Sync).context("committing an offset")
+        })
+        .await?
+    }
+
+    /// The node that coordinates a group, once one does.
+    pub(crate) fn coordinator(&self, group: &str) -> Option<i32> {
+        const OFFSETS: &str = "__consumer_offsets";
+        // The node that is asked may be the one that does not answer.
+        const SOON: Duration = Duration::from_secs(2);
+
+        let metadata = self.admin.inner().fetch_metadata(Some(OFFSETS), SOON).ok()?;
+        let partitions = metadata.topics().first()?.partitions();
+        // As Java hashes a string, and as Kafka makes it positive.
+        let hash = group
+            .encode_utf16()
+            .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+        let number =
+            (hash & i32::MAX) % i32::try_from(partitions.len()).ok().filter(|it| *it > 0)?;
+        let partition = partitions.iter().find(|it| it.id() == number)?;
+        Some(partition.leader()).filter(|leader| *leader >= 0)
+    }
+
+    /// Where each partition ends.
+    pub(crate) async fn ends(&self, topic: &str, partitions: i32) -> Result<BTreeMap<i32, i64>> {
+        let ends = (0..partitions).map(|partition| {
+            let marks = self.admin.inner().fetch_watermarks(topic, partition, PATIENCE)?;
+            Ok((partition, marks.1))
+        });
+        ends.collect()
     }
 
     fn partitions(&self, topic: &str) -> Option<usize> {

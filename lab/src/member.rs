@@ -24,8 +24,8 @@ use tokio::{
 use xtask::services::{Process, Run};
 
 use self::state::Shared;
-pub(crate) use self::state::{Counters, State};
-use crate::worker::{Arguments, Logged};
+pub(crate) use self::state::{Counters, Standing, State};
+use crate::worker::{Arguments, Logged, UP};
 
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,6 +110,11 @@ impl Member {
         self.order(Order::Release { id: barrier.id }).await
     }
 
+    /// Tells it to let go what is held, and does not wait: it may be frozen.
+    pub(crate) async fn release_later(&self, barrier: Barrier) -> Result<()> {
+        self.say(&Order::Release { id: barrier.id }.to_string()).await
+    }
+
     /// Sends an order to the probes, and waits until it is carried out.
     pub(crate) async fn order(&self, order: Order) -> Result<()> {
         self.say(&order.to_string()).await?;
@@ -166,6 +171,11 @@ impl Member {
         self.logs(after, "a stack starts", is).await
     }
 
+    /// Waits until it works on any partition.
+    pub(crate) async fn works(&self) -> Result<Logged> {
+        self.logs(0, "a stack starts", |_| true).await
+    }
+
     /// How long its log is now.
     pub(crate) fn mark(&self) -> usize {
         self.shared.lock().log.len()
@@ -195,10 +205,40 @@ impl Member {
         .await
     }
 
+    /// What it has counted under a name.
+    #[expect(clippy::cast_possible_truncation, reason = "it is a count")]
+    pub(crate) async fn counted(&self, name: &str) -> Result<i64> {
+        Ok(self.counters().await?.get(name).copied().unwrap_or_default() as i64)
+    }
+
+    /// How many records had an outcome, as its frontiers have counted.
+    pub(crate) async fn outcomes(&self, outcome: &str) -> Result<i64> {
+        self.counted(&format!("tidegate_frontier_outcomes_total{{outcome={outcome}}}")).await
+    }
+
+    /// How its partitions stand, those that it has.
+    pub(crate) async fn status(&self) -> Result<Vec<Standing>> {
+        let before = self.shared.lock().told;
+        self.say("status").await?;
+        let what = format!("{} tells its status", self.name);
+        self.until(&what, |state| {
+            let told = state.told > before;
+            (told || state.is_silent()).then(|| state.status.clone())
+        })
+        .await
+    }
+
     // ===== signals =====
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.process().signal(signal);
+    }
+
+    /// Asks it to end, once it listens: before that it would just die.
+    pub(crate) async fn ask_to_end(&self) -> Result<()> {
+        self.logs(0, UP, |_| true).await?;
+        self.signal(Signal::SIGTERM);
+        Ok(())
     }
 
     /// Waits for its end.

@@ -1,6 +1,10 @@
 //! What a person at the terminal sees.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
@@ -30,9 +34,9 @@ impl Progress {
     }
 
     /// Says something that stays.
-    #[expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
     pub(crate) fn say(&self, what: impl fmt::Display) {
-        self.lines.suspend(|| println!("{what}"));
+        // Whoever reads it may have had enough.
+        self.lines.suspend(|| drop(writeln!(io::stdout().lock(), "{what}")));
     }
 }
 

@@ -58,7 +58,6 @@ pub(crate) async fn write(directory: &Path, id: &str, all: &[Evidence]) -> Resul
         json!({
             "name": it.name,
             "protocol": it.protocol,
-            "round": it.round,
             "seed": it.seed,
             "verdict": it.verdict,
             "reasons": it.reasons,
@@ -92,7 +91,6 @@ fn shown(evidence: &Evidence) -> Value {
         "name": evidence.name,
         "about": evidence.about,
         "protocol": evidence.protocol,
-        "round": evidence.round,
         "seed": evidence.seed,
         "verdict": evidence.verdict,
         "reasons": evidence.reasons,

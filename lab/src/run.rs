@@ -8,14 +8,14 @@ use tidegate_oracle::{Findings, Verdict};
 use xtask::services::{Missing, Run, is_interrupted};
 
 use crate::{
-    case::{Case, Terms},
+    case::{Case, Scale, Terms},
     cli::{Arguments, Ended},
     crate_tests,
     evidence::Evidence,
-    experiments::{EXPERIMENTS, Expects, Experiment},
+    experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
-    services::Services,
+    services::{Lacking, Services, Versions},
     worker::{Protocol, now},
 };
 
@@ -27,8 +27,6 @@ const SIDE_BY_SIDE: usize = 4;
 struct Planned {
     experiment: &'static Experiment,
     protocol: Protocol,
-    round: u32,
-    seed: u64,
     number: usize,
 }
 
@@ -38,14 +36,15 @@ struct Lab {
     directory: PathBuf,
     id: String,
     keep: bool,
+    seed: u64,
+    scale: Scale,
     progress: Progress,
 }
 
 /// Runs what the command line asks for.
 pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ended> {
     let planned = plan(&arguments)?;
-    let with_tests =
-        arguments.only.is_empty() || arguments.only.iter().any(|it| it == crate_tests::NAME);
+    let with_tests = arguments.asks_for(|name| name == crate_tests::NAME);
     let began = now();
     let id = format!("{began:x}");
     let directory = match &arguments.report {
@@ -64,10 +63,14 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
             directory,
             id,
             keep: arguments.keep,
+            seed: arguments.seed,
+            scale: arguments.scale(),
             progress: progress.clone(),
         },
         Err(error) if error.is::<Missing>() => {
             progress.say(format_args!("NOT_RUN  everything: {error}"));
+            let evidence = planned.iter().map(|it| it.not_run(&error)).collect::<Vec<_>>();
+            report::write(&directory, &id, &evidence).await?;
             return Ok(Ended::NotRun);
         }
         Err(error) => return Err(error),
@@ -76,13 +79,20 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
     if with_tests {
         evidence.push(lab.report(crate_tests::run(&lab.services, &lab.directory, &progress).await));
     }
-    let running = stream::iter(planned).map(|planned| lab.run(planned));
-    let mut running = running.buffered(SIDE_BY_SIDE);
-    while let Some(ended) = running.next().await {
-        ensure!(!is_interrupted(), "interrupted");
-        evidence.push(ended?);
+    let mut ended_ones = Vec::new();
+    let (alone, together): (Vec<_>, Vec<_>) =
+        planned.into_iter().partition(|planned| planned.experiment.alone);
+    for (planned, at_once) in [(together, SIDE_BY_SIDE), (alone, 1)] {
+        let running = stream::iter(planned).map(|planned| lab.run(planned));
+        let mut running = running.buffer_unordered(at_once);
+        while let Some(ended) = running.next().await {
+            ensure!(!is_interrupted(), "interrupted");
+            ended_ones.push(ended?);
+        }
     }
-    drop(running);
+    // As they are listed, and not as they ended.
+    ended_ones.sort_by_key(|(number, _)| *number);
+    evidence.extend(ended_ones.into_iter().map(|(_, evidence)| evidence));
     let path = report::write(&lab.directory, &lab.id, &evidence).await?;
     progress.say(report::table(&evidence));
     progress.say(format_args!("report: {}", path.display()));
@@ -94,52 +104,61 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
 
 /// The experiments that are asked for.
 fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
-    let Arguments { only, protocol, quick, seed, rounds, .. } = arguments;
+    let Arguments { only, protocol, quick, seed, .. } = arguments;
     for name in only {
-        let known = EXPERIMENTS.iter().any(|it| it.is_called(name)) || name == crate_tests::NAME;
+        let known = experiments::all().any(|it| it.is_called(name)) || name == crate_tests::NAME;
         if !known {
             bail!("there is no experiment `{name}`; `--list` names them");
         }
     }
     let mut planned = Vec::new();
-    for round in 0..*rounds {
-        let asked =
-            |it: &&Experiment| only.is_empty() || only.iter().any(|name| it.is_called(name));
-        for (number, experiment) in EXPERIMENTS.iter().enumerate().filter(|(_, it)| asked(it)) {
-            let all = experiment.protocols;
-            let seed = seed.wrapping_add(u64::from(round));
-            let chosen = usize::try_from(seed).unwrap_or_default().wrapping_add(number) % all.len();
-            let is_wanted = |it: &(usize, &Protocol)| match protocol {
-                // Where the protocol makes no difference, one is as good.
-                Some(protocol) => it.1 == protocol || all.len() == 1,
-                None => !quick || it.0 == chosen,
-            };
-            let wanted = all.iter().enumerate().filter(is_wanted);
-            for (_, &protocol) in wanted {
-                let number = planned.len();
-                planned.push(Planned { experiment, protocol, round, seed, number });
-            }
+    let asked = |it: &Experiment| arguments.asks_for(|name| it.is_called(name));
+    for (number, experiment) in experiments::all().enumerate().filter(|(_, it)| asked(it)) {
+        let all = experiment.protocols;
+        let chosen = usize::try_from(*seed).unwrap_or_default().wrapping_add(number) % all.len();
+        let is_wanted = |it: &(usize, &Protocol)| match protocol {
+            // Where the protocol makes no difference, one is as good.
+            Some(protocol) => it.1 == protocol || all.len() == 1,
+            None => !quick || it.0 == chosen,
+        };
+        for (_, &protocol) in all.iter().enumerate().filter(is_wanted) {
+            planned.push(Planned { experiment, protocol, number: planned.len() });
         }
     }
     Ok(planned)
 }
 
+// ===== impl Planned =====
+
+impl Planned {
+    /// What is known of it when there is nothing to run it on.
+    fn not_run(&self, error: &anyhow::Error) -> Evidence {
+        let mut evidence = Evidence::new(self.experiment.name, self.protocol, &Versions::default());
+        evidence.about = self.experiment.about.to_owned();
+        evidence.reasons.push(format!("{error:#}"));
+        evidence.ended = evidence.began;
+        evidence
+    }
+}
+
 // ===== impl Lab =====
 
 impl Lab {
-    async fn run(&self, planned: Planned) -> Result<Evidence> {
-        let Planned { experiment, protocol, round, seed, number } = planned;
+    async fn run(&self, planned: Planned) -> Result<(usize, Evidence)> {
+        let Planned { experiment, protocol, number } = planned;
         let label = format!("{}, {protocol}", experiment.name);
         let name = experiment.name.replace('/', "-");
-        let id = format!("lab-{}-{name}-{protocol}-{round}", self.id);
+        let id = format!("lab-{}-{name}-{protocol}", self.id);
         let mut evidence = Evidence::new(experiment.name, protocol, self.services.versions());
         evidence.about = experiment.about.to_owned();
-        (evidence.round, evidence.seed) = (round, seed);
+        evidence.seed = self.seed;
         (evidence.topic, evidence.group) = (id.clone(), id.clone());
         let terms = Terms {
             services: Arc::clone(&self.services),
+            nodes: experiment.nodes,
             protocol,
-            seed,
+            seed: self.seed,
+            scale: self.scale,
             id,
             schema: format!("lab_{}_{number}", self.id),
             directory: self.directory.join(evidence.file_stem()),
@@ -155,7 +174,7 @@ impl Lab {
         evidence.ended = now();
         let evidence = self.report(evidence);
         report::write_one(&self.directory, &evidence).await?;
-        Ok(evidence)
+        Ok((number, evidence))
     }
 
     async fn run_case(&self, experiment: &Experiment, case: Case, evidence: &mut Evidence) {
@@ -189,7 +208,8 @@ fn verdict(
     findings: Option<&Findings>,
 ) -> (Verdict, Vec<String>) {
     if let Err(error) = ran {
-        let verdict = if error.is::<Missing>() { Verdict::NotRun } else { Verdict::Fail };
+        let lacks = error.is::<Missing>() || error.is::<Lacking>();
+        let verdict = if lacks { Verdict::NotRun } else { Verdict::Fail };
         return (verdict, vec![format!("{error:#}")]);
     }
     let Some(findings) = findings else {
@@ -206,6 +226,20 @@ fn verdict(
             let said = format!("the oracle says {:?}: {:?}", findings.verdict, findings.reasons);
             (Verdict::Fail, vec![format!("the fault was not found: {missing:?}; {said}")])
         }
+    }
+}
+
+// ===== impl Arguments =====
+
+impl Arguments {
+    fn asks_for(&self, is_called: impl Fn(&str) -> bool) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| is_called(name))
+    }
+
+    fn scale(&self) -> Scale {
+        let Self { quick, rounds, chaos, .. } = *self;
+        let rounds = rounds.unwrap_or(if quick { 2 } else { 20 });
+        Scale { quick, rounds, chaos }
     }
 }
 

@@ -21,11 +21,11 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use tidegate::prelude::*;
 use tidegate_testkit::Probes;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use self::log::now;
 pub use self::{
-    arguments::{Arguments, LayerName, Protocol, Sabotage},
+    arguments::{Arguments, LayerName, Protocol, Sabotage, Start},
     line::Line,
     log::Logged,
 };
@@ -33,6 +33,9 @@ use self::{counters::Counters, pipe::Pipe, stack::Stacks};
 
 /// The status of a process that was asked twice to end.
 pub const IMPATIENT: i32 = 3;
+
+/// What it logs when it listens to signals.
+pub(crate) const UP: &str = "the worker is up";
 
 /// Runs a worker until it is told to end.
 ///
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<()> {
     log::install();
+    let asked = Asked::listen().context("listening for signals")?;
     let counters = Counters::install();
     let probes = Probes::new();
     let database = Database::open(arguments.database_options()).await.context("opening")?;
@@ -65,21 +69,31 @@ async fn run(arguments: Arguments) -> Result<()> {
     tokio::spawn(pipe.clone().serve(probes.clone()));
     let stacks = Stacks::new(arguments, database, probes);
     let serve = source.serve(move |assignment| stacks.stack(&assignment));
-    let served = serve.with_graceful_shutdown(asked_to_end()).await;
+    let served = serve.with_graceful_shutdown(asked.comes()).await;
     pipe.say(&Line::Counters(pipe.counters())).await;
     served.context("serving")
 }
 
-/// Waits for `SIGTERM`. A second one ends the process at once.
-async fn asked_to_end() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    terminate.recv().await;
-    tracing::info!("asked to end");
-    tokio::spawn(async move {
-        terminate.recv().await;
-        tracing::info!("asked again to end: at once");
-        std::process::exit(IMPATIENT);
-    });
+/// `SIGTERM`, which is listened for from the start.
+struct Asked {
+    signals: Signal,
+}
+
+impl Asked {
+    fn listen() -> Result<Self> {
+        let signals = signal(SignalKind::terminate())?;
+        tracing::info!("{}", UP);
+        Ok(Self { signals })
+    }
+
+    /// Waits for the signal. A second one ends the process at once.
+    async fn comes(mut self) {
+        self.signals.recv().await;
+        tracing::info!("asked to end");
+        tokio::spawn(async move {
+            self.signals.recv().await;
+            tracing::info!("asked again to end: at once");
+            std::process::exit(IMPATIENT);
+        });
+    }
 }

@@ -1,4 +1,5 @@
-//! The driver: one thread that owns the client, and makes every call to it.
+//! The driver: one thread that owns the client, and makes every call to it, but
+//! for one that waits ([`committed`]).
 //!
 //! ```text
 //!  poll loop:  reports · main queue · commit results · events · look-ups ·
@@ -42,6 +43,7 @@
 
 mod checks;
 mod commits;
+mod committed;
 mod context;
 mod feed;
 mod lookup;
@@ -74,6 +76,7 @@ pub(crate) use self::start::metadata;
 use self::{
     checks::Checks,
     commits::Commits,
+    committed::Asker,
     context::{Context, Rebalance},
     lookup::Lookup,
     membership::Membership,
@@ -130,6 +133,8 @@ enum End {
 // The pause before another client is built.
 const REBUILD: Duration = Duration::from_millis(500);
 const UNRELEASED: Duration = Duration::from_secs(1);
+// How long the threads of a closed client may take to end.
+const DESTROY: Duration = Duration::from_secs(3);
 
 impl Driver {
     pub(crate) fn new(
@@ -204,9 +209,14 @@ impl Driver {
         if let Err(error) = consumer.subscribe(&topics) {
             return End::Failed(ServeError::Client(error.to_string()));
         }
-        let end = Client::new(self, &consumer).run();
+        let end = thread::scope(|scope| match Asker::start(scope, &consumer) {
+            Ok(asker) => Client::new(self, &consumer, asker).run(),
+            Err(_) => End::Failed(ServeError::Thread("could not be started")),
+        });
         self.status.clear();
-        if !consumer.closed() {
+        if consumer.closed() {
+            ffi::destroy(consumer, DESTROY);
+        } else {
             // Dropping it would block, perhaps for ever.
             ffi::give_up(consumer);
         }
@@ -221,6 +231,7 @@ struct Client<'c> {
     main: Queue<'c>,
     results: Queue<'c>,
     answers: Queue<'c>,
+    asker: Asker,
     partitions: BTreeMap<TopicPartition, Partition<'c>>,
     membership: Membership,
     commits: Commits,
@@ -255,7 +266,7 @@ enum Phase {
 }
 
 impl<'c> Client<'c> {
-    fn new(driver: &'c mut Driver, consumer: &'c Consumer) -> Self {
+    fn new(driver: &'c mut Driver, consumer: &'c Consumer, asker: Asker) -> Self {
         let now = Instant::now();
         let session = driver.session;
         Self {
@@ -264,6 +275,7 @@ impl<'c> Client<'c> {
             main: Queue::main(consumer),
             results: Queue::new(consumer.client()).waking(),
             answers: Queue::new(consumer.client()).waking(),
+            asker,
             partitions: BTreeMap::new(),
             membership: Membership::new(session, now),
             commits: Commits::new(now),

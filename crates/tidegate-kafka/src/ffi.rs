@@ -11,7 +11,7 @@ use std::{
     mem,
     ptr::{self, NonNull},
     slice,
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread::{self, Thread},
     time::Duration,
 };
@@ -319,6 +319,28 @@ pub(crate) fn watermarks<C: ConsumerContext>(
         );
     }
     (low, high)
+}
+
+/// Destroys a closed consumer on a thread of its own, and waits for that, but
+/// not longer than `patience`.
+///
+/// librdkafka waits there for its own threads, without a bound, and one of them
+/// may not end: that of a broker which it has replaced lives as long as a
+/// request waits for that broker.
+///
+/// All its queues must be dropped before.
+pub(crate) fn destroy<C: ConsumerContext + 'static>(consumer: BaseConsumer<C>, patience: Duration) {
+    let (done, destroyed) = mpsc::sync_channel(1);
+    let destroying = move || {
+        drop(consumer);
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    };
+    // Without a thread it is destroyed here.
+    let thread = thread::Builder::new().name("tidegate-kafka-destroy".to_owned());
+    if thread.spawn(destroying).is_ok() && destroyed.recv_timeout(patience).is_err() {
+        tracing::warn!("the client's threads do not end in time, and are left behind");
+    }
 }
 
 /// Gives a consumer up that does not close, or cannot: it is destroyed without

@@ -185,6 +185,26 @@ async fn work_panics_where_it_is_told_and_the_service_lives_on() {
     assert_eq!((&mut service).oneshot(place(0, 8)).await, Ok(place(0, 8)));
 }
 
+// Tower's retry clones what it has just called.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_holds_can_be_cloned_and_the_clone_holds_too() {
+    let probes = Probes::new();
+    let held = probes.hold(Point::BeforeBegin, When::any());
+    let mut service = ProbeLayer::new(&probes, Point::BeforeBegin).layer(Strict::new(Echo));
+
+    let mut response = task::spawn(readied(&mut service).await.call(place(0, 7)));
+    assert_pending!(response.poll());
+    let mut clone = service.clone();
+    let mut other = task::spawn(readied(&mut clone).await.call(place(0, 8)));
+    assert_pending!(other.poll());
+    assert_eq!(held.waiting(), 2);
+
+    held.release();
+    assert_eq!(assert_ready!(response.poll()), Ok(place(0, 7)));
+    assert_eq!(assert_ready!(other.poll()), Ok(place(0, 8)));
+    assert_eq!((&mut service).oneshot(place(0, 9)).await, Ok(place(0, 9)));
+}
+
 #[test]
 #[should_panic(expected = "no layer stands at commit-sent: a proxy holds what comes there")]
 fn a_layer_cannot_stand_between_processes() {

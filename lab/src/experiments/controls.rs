@@ -2,21 +2,76 @@
 //! defence.
 
 use anyhow::{Result, ensure};
-use tidegate_oracle::{Queries, Rules};
+use tidegate_oracle::{Order, Queries, Rules, ViolationKind};
 use tidegate_testkit::{Point, When};
 
-use super::data::{PARTITIONS, plain};
+use super::{
+    Experiment,
+    data::{PARTITIONS, ledger_with, plain},
+};
 use crate::{
     case::{Case, until},
-    worker::{Arguments, LayerName, Sabotage},
+    worker::{Arguments, LayerName, Protocol, Sabotage},
 };
 
-/// Two lanes, of which one waits: the other one's records are above its hole.
-pub(super) async fn highest_offset(case: &Case) -> Result<()> {
+// The protocol makes no difference to what is wrong.
+const ONE: &[Protocol] = &[Protocol::Consumer];
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "control-highest-offset",
+        "A worker commits the highest offset that is finished, and is killed with a hole \
+         below it.",
+        |case| Box::pin(passed_over(case, Sabotage::HighestFinished)),
+    )
+    .finds(&[ViolationKind::CommittedPastUnfinished, ViolationKind::MissingEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-nothing-marked",
+        "A worker's transactions mark nothing, and it is killed behind one.",
+        |case| Box::pin(nothing_marked(case)),
+    )
+    .finds(&[ViolationKind::SecondEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-marker-apart",
+        "A worker's markers are committed before its effects, and it is killed in between.",
+        |case| Box::pin(passed_over(case, Sabotage::MarkerFirst)),
+    )
+    .finds(&[ViolationKind::MissingEffect, ViolationKind::MarkerWithoutEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-committed-first",
+        "A worker commits offsets before it makes the effects, and is killed in between.",
+        |case| Box::pin(passed_over(case, Sabotage::CompletedEarly)),
+    )
+    .finds(&[ViolationKind::CommittedPastUnfinished, ViolationKind::MissingEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-cancelled-completed",
+        "A worker cancels what takes too long, and takes it for complete.",
+        |case| Box::pin(passed_over(case, Sabotage::CancelledCompleted)),
+    )
+    .finds(&[ViolationKind::CommittedPastUnfinished, ViolationKind::MissingEffect])
+    .on(ONE),
+    Experiment::new(
+        "control-out-of-order",
+        "A worker without a sequencer reads deltas whose revisions are swapped.",
+        |case| Box::pin(out_of_order(case)),
+    )
+    .finds(&[ViolationKind::OutOfOrder])
+    .on(ONE),
+];
+
+/// Offsets are committed above a batch that waits behind its effect, and the
+/// process is killed.
+async fn passed_over(case: &Case, sabotage: Sabotage) -> Result<()> {
     let records = plain(case.seed, 200, 20);
     let arguments = |name: &str| Arguments {
-        sabotage: Some(Sabotage::HighestFinished),
+        sabotage: Some(sabotage),
         without: vec![LayerName::Sequencer],
+        // Of which one waits.
         lanes: 4,
         batch: 5,
         ..case.arguments(name)
@@ -24,12 +79,12 @@ pub(super) async fn highest_offset(case: &Case) -> Result<()> {
     case.create_topic(PARTITIONS).await?;
     let first = case.start(arguments("first")).await?;
     case.works_on(&first, &[0, 1]).await?;
-    case.phase("one lane waits");
+    case.phase("a batch waits");
     let held = first.hold(Point::AfterEffect, When::any().partition(0).offset(3)).await?;
     case.produce(&records.first).await?;
     let places = first.reached(&held).await?;
     let hole = places.iter().map(|place| place.offset).min().unwrap_or_default();
-    case.phase("the other lanes go on");
+    case.phase("offsets above it are committed");
     let committed = until("an offset above the hole is committed", async || {
         let committed = case.committed().await?.get(&case.partition(0)).copied();
         Ok(committed.filter(|committed| *committed > hole))
@@ -44,6 +99,23 @@ pub(super) async fn highest_offset(case: &Case) -> Result<()> {
     case.consumed().await?;
     case.terminate(&second).await?;
     case.judge(Rules::default().without_sequencer()).await?;
+    Ok(())
+}
+
+async fn out_of_order(case: &Case) -> Result<()> {
+    let records = ledger_with(case.seed, 400, |config| {
+        (config.late, config.poison, config.refused, config.conflicts) = (0, 0, 0, 0);
+    });
+    let without = vec![LayerName::Sequencer];
+    case.create_topic(PARTITIONS).await?;
+    let member = case.start(Arguments { without, ..case.arguments("member") }).await?;
+    case.produce(&records.first).await?;
+    case.produce(&records.second).await?;
+    case.consumed().await?;
+    case.terminate(&member).await?;
+    // What a sequencer would have kept is promised all the same.
+    let order = Order::Strict { first: 1 };
+    case.judge(Rules::default().without_sequencer().ordered(order)).await?;
     Ok(())
 }
 

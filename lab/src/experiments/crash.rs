@@ -4,8 +4,25 @@ use anyhow::{Result, ensure};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{Place, Point, When};
 
-use super::data::{PARTITIONS, ledger};
+use super::{
+    Experiment,
+    data::{PARTITIONS, ledger},
+};
 use crate::case::Case;
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "crash-between-effect-and-commit/before-commit",
+        "A member is killed behind the effect and before COMMIT.",
+        |case| Box::pin(before_commit(case)),
+    ),
+    Experiment::new(
+        "crash-between-effect-and-commit/after-commit",
+        "A member is killed behind COMMIT and before the offset is committed.",
+        |case| Box::pin(after_commit(case)),
+    ),
+];
 
 pub(super) async fn before_commit(case: &Case) -> Result<()> {
     crash(case, Point::AfterEffect).await
@@ -36,10 +53,8 @@ async fn crash(case: &Case, point: Point) -> Result<()> {
     let second = case.start_plain("second").await?;
     case.consumed().await?;
     case.terminate(&second).await?;
-    let duplicates = second.counters().await?;
-    let duplicates = duplicates.get("tidegate_frontier_outcomes_total{outcome=duplicate}");
     case.count("held", places.len());
-    case.count("duplicates", duplicates.copied().unwrap_or_default() as i64);
+    case.count("duplicates", second.outcomes("duplicate").await?);
     case.judge(Rules::default()).await?;
     Ok(())
 }

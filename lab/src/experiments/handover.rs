@@ -6,20 +6,61 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{Message, Point, When};
 
-use super::data::{Halves, PARTITIONS, ledger};
+use super::{
+    Experiment,
+    data::{Halves, PARTITIONS, ledger},
+};
 use crate::{
     case::{Case, until},
     member::{Barrier, Member},
-    worker::{Arguments, Logged},
+    worker::{Arguments, Logged, Protocol, now},
 };
 
-/// Held behind its effect, past the drain's deadline, and longer than the new
-/// owner has been there.
-pub(super) async fn before_commit(case: &Case) -> Result<()> {
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "in-flight-handover/before-commit",
+        "A member joins while a transaction is open behind its effect, past the drain's \
+         deadline; the old work goes on after the handover.",
+        |case| Box::pin(held_past_the_deadline(case, Point::AfterEffect)),
+    ),
+    Experiment::new(
+        "in-flight-handover/commit-sent",
+        "A member joins while a COMMIT is on its way to the database, past the drain's \
+         deadline; it arrives after the handover.",
+        |case| Box::pin(commit_sent(case)),
+    ),
+    Experiment::new(
+        "in-flight-handover/before-effect",
+        "A member joins while a transaction is open before its effect, past the drain's deadline; \
+         the old work goes on after the handover.",
+        |case| Box::pin(held_past_the_deadline(case, Point::AfterMarker)),
+    ),
+    Experiment::new(
+        "in-flight-handover/one-of-two",
+        "One of two partitions moves with a batch in flight; the other one goes on.",
+        |case| Box::pin(one_of_two(case)),
+    )
+    .on(&[Protocol::Cooperative, Protocol::Consumer]),
+    Experiment::new(
+        "in-flight-handover/comes-back",
+        "A partition leaves a member, and comes back while the old work on it still runs.",
+        |case| Box::pin(comes_back(case)),
+    ),
+    Experiment::new(
+        "in-flight-handover/drained",
+        "A member joins while a batch runs, which ends within the drain.",
+        |case| Box::pin(drained(case)),
+    ),
+];
+
+/// Held at a point, past the drain's deadline, and longer than the new owner
+/// has been there.
+async fn held_past_the_deadline(case: &Case, point: Point) -> Result<()> {
     let records = ledger(case.seed, 400);
     let old = case.arguments("old");
     let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
-    let held = hold_both(case, &old, &records).await?;
+    let held = hold_both(case, &old, &records, point).await?;
 
     case.phase("a member joins");
     let mark = old.mark();
@@ -34,6 +75,70 @@ pub(super) async fn before_commit(case: &Case) -> Result<()> {
         old.release(barrier).await?;
     }
     finish(case, &old, &new, moved, mark).await
+}
+
+/// The one that stays is let go as soon as the other one is known.
+async fn one_of_two(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    let old = case.arguments("old");
+    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
+    let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
+
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    let revoked = old.logs(mark, "partitions revoked", |_| true).await?;
+    let names = revoked.text("partitions").unwrap_or_default();
+    let leaves = (0..PARTITIONS).find(|it| names == case.partition_name(*it));
+    let leaves = leaves.with_context(|| format!("`{names}` is revoked, and not one partition"))?;
+    let mut leaving = None;
+    for (partition, barrier) in (0..PARTITIONS).zip(held) {
+        if partition == leaves {
+            leaving = Some(barrier);
+        } else {
+            old.release(barrier).await?;
+        }
+    }
+    case.phase("the partition that stays goes on");
+    case.consumed_of(&[1 - leaves]).await?;
+    past_the_deadline(case, &old, mark, leaves).await?;
+    waits_for_it(case, &new).await?;
+    old.release(leaving.context("one of two leaves")?).await?;
+    finish(case, &old, &new, leaves, mark).await
+}
+
+async fn comes_back(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    let old = case.arguments("old");
+    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
+    let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
+
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    let moved = moved(case, &old, &new).await?;
+    past_the_deadline(case, &old, mark, moved).await?;
+
+    case.phase("it dies, and the partition comes back");
+    let mark = old.mark();
+    case.kill(&new).await?;
+    until("the partition is back, and waits for the old work on it", async || {
+        let standing = old.status().await?;
+        let waits = standing.iter().any(|it| it.partition == moved && it.state == "starting");
+        Ok(waits.then_some(()))
+    })
+    .await?;
+    let released = now();
+    for barrier in held {
+        old.release(barrier).await?;
+    }
+    let started = old.works_on(mark, &case.partition_name(moved)).await?;
+    ensure!(started.at >= released, "two stacks of one process worked on p{moved} at once");
+    case.phase("the rest is read");
+    case.consumed().await?;
+    case.terminate(&old).await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
 }
 
 /// Held on the way to the database.
@@ -61,9 +166,8 @@ pub(super) async fn commit_sent(case: &Case) -> Result<()> {
     held.release();
     case.relief("the COMMITs arrive");
     let late = until("a late completion is counted", async || {
-        let counters = old.counters().await?;
-        let late = counters.get("tidegate_frontier_late_total").copied().unwrap_or_default();
-        Ok((late > 0.0).then_some(late as i64))
+        let late = old.counted("tidegate_frontier_late_total").await?;
+        Ok((late > 0).then_some(late))
     });
     case.count("late completions", late.await?);
     finish(case, &old, &new, moved, mark).await
@@ -73,7 +177,7 @@ pub(super) async fn commit_sent(case: &Case) -> Result<()> {
 pub(super) async fn drained(case: &Case) -> Result<()> {
     let records = ledger(case.seed, 400);
     let old = begin(case, &records, case.arguments("old")).await?;
-    let held = hold_both(case, &old, &records).await?;
+    let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
 
     case.phase("a member joins");
     let mark = old.mark();
@@ -101,20 +205,24 @@ async fn begin(case: &Case, records: &Halves, old: Arguments) -> Result<Arc<Memb
     Ok(old)
 }
 
-/// Holds a batch of each partition behind its effect: which one moves is not
-/// known before.
-async fn hold_both(case: &Case, old: &Member, records: &Halves) -> Result<Vec<Barrier>> {
-    case.phase("a batch of each partition is held behind its effect");
+/// Holds a batch of each partition: which one moves is not known before.
+async fn hold_both(
+    case: &Case,
+    old: &Member,
+    records: &Halves,
+    point: Point,
+) -> Result<Vec<Barrier>> {
+    case.phase("a batch of each partition is held");
     let mut held = Vec::new();
     for partition in 0..PARTITIONS {
         let when = When::any().partition(partition).from(records.middle(partition));
-        held.push(old.hold(Point::AfterEffect, when).await?);
+        held.push(old.hold(point, when).await?);
     }
     case.produce(&records.second).await?;
     for barrier in &held {
         old.reached(barrier).await?;
     }
-    case.fault("a batch of each partition is held in old, behind its effect");
+    case.fault(format!("a batch of each partition is held in old, at {point}"));
     Ok(held)
 }
 
@@ -140,7 +248,7 @@ async fn past_the_deadline(case: &Case, old: &Member, mark: usize, moved: i32) -
     let in_flight = in_flight.unwrap_or_default();
     ensure!(in_flight > 0, "the fault did not take effect: nothing was in flight");
     case.count("in flight", in_flight);
-    case.fault(format!("{name} left old with {in_flight} records in flight"));
+    case.fault(format!("p{moved} left old with {in_flight} records in flight"));
     Ok(())
 }
 

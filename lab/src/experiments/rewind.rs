@@ -5,15 +5,32 @@ use tidegate::kafka::{
     KafkaConfig,
     group::{GroupAdmin, GroupError, GroupState, Plan, ResetTo},
 };
-use tidegate_oracle::Rules;
+use tidegate_oracle::{Queries, Rules};
 
-use super::data::{PARTITIONS, ledger};
+use super::{
+    Experiment,
+    data::{PARTITIONS, ledger},
+};
 use crate::{
     case::{Case, until},
-    member::Member,
+    worker::Arguments,
 };
 
-pub(super) async fn same_namespace(case: &Case) -> Result<()> {
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "rewind-same-namespace",
+        "The group's offsets are set back to the beginning, over the same database.",
+        |case| Box::pin(same_namespace(case)),
+    ),
+    Experiment::new(
+        "rewind-new-namespace",
+        "The group's offsets are set back to the beginning, for a new generation of the target.",
+        |case| Box::pin(new_namespace(case)),
+    ),
+];
+
+async fn same_namespace(case: &Case) -> Result<()> {
     let records = ledger(case.seed, 400);
     case.create_topic(PARTITIONS).await?;
     case.phase("everything is read");
@@ -53,10 +70,10 @@ pub(super) async fn same_namespace(case: &Case) -> Result<()> {
     case.consumed().await?;
     case.terminate(&second).await?;
     ensure!(effects(case).await? == before, "the effects are not the same as before");
-    let applied = outcomes(&second, "applied").await?;
+    let applied = second.outcomes("applied").await?;
     ensure!(applied == 0, "{applied} records were applied again");
-    case.count("duplicates", outcomes(&second, "duplicate").await?);
-    case.count("buried again", outcomes(&second, "buried").await?);
+    case.count("duplicates", second.outcomes("duplicate").await?);
+    case.count("buried again", second.outcomes("buried").await?);
 
     case.phase("the offsets are restored");
     let undo = plan.undo();
@@ -72,15 +89,42 @@ pub(super) async fn same_namespace(case: &Case) -> Result<()> {
     Ok(())
 }
 
+async fn new_namespace(case: &Case) -> Result<()> {
+    let records = ledger(case.seed, 400);
+    case.create_topic(PARTITIONS).await?;
+    case.phase("everything is read");
+    let first = case.start_plain("first").await?;
+    case.produce(&records.first).await?;
+    case.produce(&records.second).await?;
+    case.consumed().await?;
+    case.terminate(&first).await?;
+    let before = effects(case).await?;
+
+    case.phase("the target is built anew");
+    case.schema.execute("ALTER TABLE entry RENAME TO entry_of_generation_1").await?;
+    case.schema.create_entries().await?;
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    let admin = GroupAdmin::new(&config)?;
+    let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
+    case.set_offsets(async || Ok(admin.execute(&plan).await?)).await?;
+    case.fault("the group's offsets are set back to the beginning, the target is empty");
+    let second = Arguments { generation: 2, ..case.arguments("second") };
+    let second = case.start(second).await?;
+    case.consumed().await?;
+    case.terminate(&second).await?;
+    ensure!(effects(case).await? == before, "the rebuild is not what was there before");
+    for outcome in ["duplicate", "buried"] {
+        let (was, is) = (first.outcomes(outcome).await?, second.outcomes(outcome).await?);
+        ensure!(was == is, "{was} records were {outcome} at first, and {is} in the rebuild");
+    }
+    case.count("built anew", before.0);
+    case.judge_by(Rules::default(), Queries::of_namespace("main", 2)).await?;
+    Ok(())
+}
+
 /// How many effects there are, and what they sum up to.
 async fn effects(case: &Case) -> Result<(i64, i64)> {
     let count = case.schema.number("SELECT count(*) FROM entry").await?;
     let sum = "SELECT coalesce(sum(amount), 0)::bigint FROM entry";
     Ok((count, case.schema.number(sum).await?))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "it is a count")]
-async fn outcomes(member: &Member, outcome: &str) -> Result<i64> {
-    let name = format!("tidegate_frontier_outcomes_total{{outcome={outcome}}}");
-    Ok(member.counters().await?.get(&name).copied().unwrap_or_default() as i64)
 }

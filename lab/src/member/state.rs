@@ -5,7 +5,8 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Map;
 use tidegate_testkit::{Command as Order, Event, Place};
 use tokio::{sync::watch, time::timeout};
 
@@ -13,6 +14,16 @@ use crate::worker::{Line, Logged, now};
 
 /// What a worker's layers have counted, by name and labels.
 pub(crate) type Counters = BTreeMap<String, f64>;
+
+/// How a partition of a worker stands.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Standing {
+    pub(crate) partition: i32,
+    pub(crate) state: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) in_flight: usize,
+    pub(crate) bytes: usize,
+}
 
 /// All that a worker has said.
 #[derive(Default)]
@@ -23,7 +34,7 @@ pub(crate) struct State {
     pub(super) reached: HashMap<u64, Vec<Place>>,
     pub(super) counters: Counters,
     pub(super) counted: u64,
-    pub(super) status: Value,
+    pub(super) status: Vec<Standing>,
     pub(super) told: u64,
     // Of its two pipes.
     closed: u8,
@@ -108,7 +119,7 @@ impl State {
                 self.counted += 1;
             }
             Ok(Line::Status(status)) => {
-                self.status = status;
+                self.status = serde_json::from_value(status).unwrap_or_default();
                 self.told += 1;
             }
             Ok(_) | Err(_) => self.note(line),

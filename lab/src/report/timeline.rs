@@ -181,13 +181,14 @@ impl Reading<'_> {
                     self.open.insert(partition, (at, self.epoch));
                 }
             }
-            "partitions revoked" => self.revoked = Some(at),
+            "partitions revoked" | "asked to end" => self.revoked = Some(at),
             "a partition is drained" => self.drained(event, "finished"),
             "the drain's deadline has passed" => self.drained(event, "deadline"),
             "partitions given back" => {
                 for partition in self.named(event, "partitions") {
                     self.close(partition, at, "given back");
                 }
+                self.revoked = None;
             }
             "the partition is stopped" => {
                 for partition in self.named(event, "partition") {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use tidegate::{
-    kafka::{KafkaConfig, OnFailure},
+    kafka::{KafkaConfig, OnFailure, StartPosition},
     sql::DatabaseOptions,
 };
 
@@ -72,6 +72,33 @@ pub struct Arguments {
     /// The connections to the database.
     #[arg(long, default_value_t = 4)]
     pub connections: u32,
+    /// How long a transaction may stand idle, in milliseconds.
+    #[arg(long, default_value_t = 60_000)]
+    pub idle_transaction: u64,
+    /// Where a partition starts for which nothing is committed.
+    #[arg(long, value_enum, default_value_t = Start::Earliest)]
+    pub start: Start,
+    /// Properties of librdkafka, each as `name=value`.
+    #[arg(long)]
+    pub property: Vec<String>,
+    /// How often the ids of topics are looked at, in milliseconds.
+    #[arg(long, default_value_t = 30_000)]
+    pub topic_check: u64,
+    /// How long a partition may give no sign of life, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    pub stall: u64,
+}
+
+/// Where a partition starts for which nothing is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// At the beginning of its log.
+    Earliest,
+    /// At its end.
+    Latest,
+    /// Nowhere.
+    Error,
 }
 
 /// How a group's partitions are assigned.
@@ -171,6 +198,13 @@ impl Arguments {
             option("drain", drain.to_string());
         }
         option("connections", self.connections.to_string());
+        option("idle-transaction", self.idle_transaction.to_string());
+        option("start", value_name(&self.start));
+        option("topic-check", self.topic_check.to_string());
+        option("stall", self.stall.to_string());
+        for property in &self.property {
+            option("property", property.clone());
+        }
         for (flag, given) in [("guard", self.guard), ("detached", self.detached)] {
             if given {
                 line.push(format!("--{flag}"));
@@ -192,6 +226,13 @@ impl Arguments {
             .property("client.id", &self.name)
             .property("max.poll.interval.ms", self.poll_interval.to_string())
             .commit_interval(Duration::from_millis(self.commit_interval))
+            .topic_check(Some(Duration::from_millis(self.topic_check)))
+            .stall_after(Duration::from_millis(self.stall))
+            .start(match self.start {
+                Start::Earliest => StartPosition::Earliest,
+                Start::Latest => StartPosition::Latest,
+                Start::Error => StartPosition::Error,
+            })
             .on_failure(OnFailure::Retry {
                 first: Duration::from_millis(200),
                 longest: Duration::from_secs(2),
@@ -211,6 +252,9 @@ impl Arguments {
         if let Some(instance) = &self.instance {
             config = config.property("group.instance.id", instance);
         }
+        for (name, value) in self.property.iter().filter_map(|it| it.split_once('=')) {
+            config = config.property(name, value);
+        }
         if let Some(drain) = self.drain {
             config = config.drain_deadline(Duration::from_millis(drain));
         }
@@ -221,6 +265,7 @@ impl Arguments {
         let mut options =
             DatabaseOptions::new(&self.database).with_namespace("main", self.generation);
         options.max_connections = self.connections;
+        options.idle_in_transaction_timeout = Duration::from_millis(self.idle_transaction);
         options.application_name = format!("tidegate-lab {}", self.name);
         options
     }
@@ -235,7 +280,7 @@ fn value_name(value: &impl ValueEnum) -> String {
 mod tests {
     use clap::Parser as _;
 
-    use super::{Arguments, LayerName, Protocol, Sabotage};
+    use super::{Arguments, LayerName, Protocol, Sabotage, Start};
 
     #[test]
     fn a_command_line_says_all_that_there_is() {
@@ -250,6 +295,11 @@ mod tests {
         arguments.sabotage = Some(Sabotage::NothingMarked);
         arguments.detached = true;
         arguments.drain = Some(7);
+        arguments.start = Start::Latest;
+        arguments.idle_transaction = 5;
+        arguments.topic_check = 6;
+        arguments.stall = 8;
+        arguments.property = vec!["debug=cgrp".to_owned()];
         let line = ["x".to_owned()].into_iter().chain(arguments.command_line());
         let again = Arguments::parse_from(line);
         assert_eq!(format!("{arguments:?}"), format!("{again:?}"));

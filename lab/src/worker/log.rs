@@ -43,6 +43,8 @@ pub(super) fn install() {
         .with_default(Level::INFO)
         .with_target("tidegate", Level::DEBUG)
         .with_target("tidegate_kafka", Level::DEBUG)
+        // It says nothing at this level unless it is asked to.
+        .with_target("librdkafka", Level::DEBUG)
         .with_target("sqlx", Level::WARN);
     tracing_subscriber::registry().with(Lines.with_filter(levels)).init();
 }

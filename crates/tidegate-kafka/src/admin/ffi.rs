@@ -389,6 +389,14 @@ unsafe fn member_of(member: *const sys::rd_kafka_MemberDescription_t) -> MemberD
     }
 }
 
+/// What a list of the client's says about its partitions.
+pub(crate) fn positions(
+    list: &TopicPartitionList,
+) -> BTreeMap<TopicPartition, Result<Option<Position>, Failure>> {
+    // SAFETY: the list is alive, and its elements are its own.
+    unsafe { elements(list.ptr()).iter().map(|it| (partition_of(it), position_of(it))).collect() }
+}
+
 /// # Safety
 ///
 /// The element is one of a list of librdkafka's, and alive.

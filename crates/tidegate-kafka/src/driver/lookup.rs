@@ -25,6 +25,15 @@ pub(crate) enum Question {
     TopicIds,
 }
 
+/// How a question is asked.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// As a member of the group: what it has committed for these partitions.
+    Member(Vec<TopicPartition>),
+    /// By a request to the brokers.
+    Brokers(Request),
+}
+
 /// A look-up of where partitions start.
 ///
 /// It asks all its questions at once, repeats those that fail, for the
@@ -191,22 +200,15 @@ impl Lookup {
 }
 
 impl Question {
-    /// The request that asks it about partitions.
-    pub(crate) fn about<'a>(
-        self,
-        partitions: impl Iterator<Item = &'a TopicPartition>,
-        group: &str,
-    ) -> Request {
+    /// How it is asked about partitions.
+    pub(crate) fn about<'a>(self, partitions: impl Iterator<Item = &'a TopicPartition>) -> Asked {
         let spec = |spec| move |it: &TopicPartition| (it.clone(), spec);
-        match self {
-            Self::Committed => {
-                let partitions = Some(partitions.cloned().collect());
-                Request::Committed { group: group.to_owned(), partitions }
-            }
+        Asked::Brokers(match self {
+            Self::Committed => return Asked::Member(partitions.cloned().collect()),
             Self::Low => Request::Offsets(partitions.map(spec(Spec::Low)).collect()),
             Self::High => Request::Offsets(partitions.map(spec(Spec::High)).collect()),
             Self::TopicIds => Request::Topics(partitions.map(|it| it.topic.clone()).collect()),
-        }
+        })
     }
 }
 

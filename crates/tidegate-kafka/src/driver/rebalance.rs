@@ -13,11 +13,14 @@ use tokio::time::Instant;
 use super::{
     Client, Phase, Rebalance, Stage,
     commits::What,
-    lookup::Lookup,
+    lookup::{Asked, Lookup},
     partition::{Gate, Partition},
     start::{Known, Start, resolve},
 };
-use crate::{admin, ffi};
+use crate::{
+    admin::{self, Answer, Failure},
+    ffi,
+};
 
 /// An assignment that is not answered yet, since it is looked up where its
 /// partitions start.
@@ -209,10 +212,19 @@ impl Client<'_> {
         for lookup in assigning.into_iter().chain(&mut self.resolving) {
             while let Some((question, partitions)) = lookup.due(now) {
                 self.questions += 1;
-                let (number, group) = (self.questions, &self.driver.settings.group);
-                let request = question.about(partitions.into_iter(), group);
-                admin::ffi::ask(self.consumer.client(), &self.answers, number, &request);
+                let number = self.questions;
+                let asked = match question.about(partitions.into_iter()) {
+                    Asked::Member(partitions) => self.asker.ask(number, partitions),
+                    Asked::Brokers(request) => {
+                        admin::ffi::ask(self.consumer.client(), &self.answers, number, &request);
+                        true
+                    }
+                };
                 lookup.sent(question, number);
+                if !asked {
+                    let failure = Failure { code: Code::QueueFull, reason: String::new() };
+                    lookup.answered(Answer { number, result: Err(failure) }, now);
+                }
             }
         }
         let deadline = self.driver.settings.lookup_deadline;
@@ -278,7 +290,7 @@ impl Client<'_> {
     }
 
     pub(super) fn take_answers(&mut self, now: Instant) {
-        while let Some(answer) = admin::ffi::answer(&self.answers) {
+        while let Some(answer) = admin::ffi::answer(&self.answers).or_else(|| self.asker.answer()) {
             let answer = match &mut self.assigning {
                 Some(assigning) => assigning.lookup.answered(answer, now),
                 None => Some(answer),

@@ -1,6 +1,7 @@
 use std::{
     fmt, mem,
     pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -25,14 +26,18 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 enum State<S> {
     Here(S),
     // With a request that is held; it comes back when that has been passed on.
-    Away(oneshot::Receiver<S>),
+    Away { back: oneshot::Receiver<()>, slot: Slot<S> },
 }
 
 /// The inner service, on its way with a request that is held.
 struct Loan<S> {
-    inner: Option<S>,
-    back: Option<oneshot::Sender<S>>,
+    slot: Slot<S>,
+    // Tells by its drop that the request has been passed on.
+    _back: oneshot::Sender<()>,
 }
+
+// There is a service in it, until it comes back.
+type Slot<S> = Arc<Mutex<Option<S>>>;
 
 // ===== impl ProbeService =====
 
@@ -63,9 +68,11 @@ where
         loop {
             match &mut self.state {
                 State::Here(inner) => return inner.poll_ready(cx),
-                State::Away(back) => {
-                    let inner = ready!(Pin::new(back).poll(cx));
-                    self.state = State::Here(inner.expect("a loan is given back, if not used"));
+                State::Away { back, slot } => {
+                    // Nothing is ever sent: the sender is dropped.
+                    let _ = ready!(Pin::new(back).poll(cx));
+                    let inner = lock(slot).take().expect("only this takes it");
+                    self.state = State::Here(inner);
                 }
             }
         }
@@ -85,7 +92,7 @@ where
         let Some(places) = probes.catches(point, || self.places(&request)) else {
             return Box::pin(self.state.ready().call(request));
         };
-        let mut loan = self.state.lend();
+        let loan = self.state.lend();
         Box::pin(async move {
             probes.reach(point, &places).await;
             let response = loan.call(request);
@@ -95,16 +102,16 @@ where
     }
 }
 
-/// # Panics
-///
-/// While it holds a request. A layer clones what it has readied before it
-/// calls it, and a lane before it begins.
+/// Of one that holds a request, it is a clone of what will be called with it.
 impl<S: Clone, L: Clone> Clone for ProbeService<S, L> {
     fn clone(&self) -> Self {
-        let State::Here(inner) = &self.state else {
-            panic!("a probe is not cloned while it holds a request");
+        let inner = match &self.state {
+            State::Here(inner) => inner.clone(),
+            State::Away { slot, .. } => {
+                lock(slot).as_ref().expect("it is taken with the state").clone()
+            }
         };
-        Self::new(inner.clone(), self.probes.clone(), self.point, self.locate.clone())
+        Self::new(inner, self.probes.clone(), self.point, self.locate.clone())
     }
 }
 
@@ -120,36 +127,35 @@ impl<S> State<S> {
     fn ready(&mut self) -> &mut S {
         match self {
             Self::Here(inner) => inner,
-            Self::Away(_) => panic!("`call` on a service that `poll_ready` did not ready"),
+            Self::Away { .. } => panic!("`call` on a service that `poll_ready` did not ready"),
         }
     }
 
     /// Moves the service that was readied out, to be called later.
     fn lend(&mut self) -> Loan<S> {
-        let (back, receiver) = oneshot::channel();
-        match mem::replace(self, Self::Away(receiver)) {
-            Self::Here(inner) => Loan { inner: Some(inner), back: Some(back) },
-            Self::Away(_) => panic!("`call` on a service that `poll_ready` did not ready"),
+        let (sender, back) = oneshot::channel();
+        let slot = Slot::default();
+        match mem::replace(self, Self::Away { back, slot: Arc::clone(&slot) }) {
+            Self::Here(inner) => *lock(&slot) = Some(inner),
+            Self::Away { .. } => panic!("`call` on a service that `poll_ready` did not ready"),
         }
+        Loan { slot, _back: sender }
     }
 }
 
 // ===== impl Loan =====
 
 impl<S> Loan<S> {
-    fn call<R>(&mut self, request: R) -> S::Future
+    fn call<R>(&self, request: R) -> S::Future
     where
         S: Service<R>,
     {
-        self.inner.as_mut().expect("it is given back on drop only").call(request)
+        let mut slot = lock(&self.slot);
+        slot.as_mut().expect("it comes back when this is dropped").call(request)
     }
 }
 
-impl<S> Drop for Loan<S> {
-    fn drop(&mut self) {
-        if let (Some(inner), Some(back)) = (self.inner.take(), self.back.take()) {
-            // The stack may be gone, and the service with it.
-            drop(back.send(inner));
-        }
-    }
+// What runs under the lock is the inner service's: a panic there is its own.
+fn lock<S>(slot: &Slot<S>) -> MutexGuard<'_, Option<S>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,17 @@
-use std::task::{Context, Poll};
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use tidegate::core::{Class, Delivery, Error, Frontier, Outcome, Recorded, Ticket};
+use tidegate::core::{Class, Delivery, Error, Frontier, Outcome, Recorded};
+use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::BoxFuture;
 
-/// In the place of the frontier's layer: a record whose work is cancelled is
-/// complete.
+/// In the place of the frontier's layer: a record whose work takes too long is
+/// cancelled, and taken for complete.
 #[derive(Clone)]
 pub(in crate::worker) struct CancelledCompletedLayer {
     frontier: Frontier,
@@ -18,8 +22,7 @@ pub(in crate::worker) struct CancelledCompletedService<S> {
     frontier: Frontier,
 }
 
-/// A ticket that is completed however its work ends.
-struct Completed(Option<Ticket>);
+const TOO_LONG: Duration = Duration::from_secs(1);
 
 impl CancelledCompletedLayer {
     pub(in crate::worker) fn new(frontier: Frontier) -> Self {
@@ -49,23 +52,14 @@ where
     }
 
     fn call(&mut self, delivery: Delivery) -> Self::Future {
-        let mut ticket = match self.frontier.admit(delivery.record.offset) {
-            Ok(ticket) => Completed(Some(ticket)),
+        let ticket = match self.frontier.admit(delivery.record.offset) {
+            Ok(ticket) => ticket,
             Err(error) => return Box::pin(async move { Err(Error::new(Class::Fatal, error)) }),
         };
-        let response = self.inner.call(delivery);
+        let response = timeout(TOO_LONG, self.inner.call(delivery));
         Box::pin(async move {
-            let outcome = response.await?;
-            let ticket = ticket.0.take().expect("only this and the drop take it");
+            let outcome = response.await.unwrap_or(Ok(Outcome::Applied))?;
             Ok(ticket.complete(outcome))
         })
-    }
-}
-
-impl Drop for Completed {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.0.take() {
-            let _ = ticket.complete(Outcome::Applied);
-        }
     }
 }

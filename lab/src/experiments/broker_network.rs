@@ -1,0 +1,299 @@
+//! The broker is away, slow, or unheard.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{ApiKey, Message, Mode, Toward};
+use tokio::{
+    time::{Instant, sleep, sleep_until},
+    try_join,
+};
+use xtask::services::{Server, Signal};
+
+use super::{
+    Experiment,
+    common::{feed, shared, takes_all},
+    data::{Halves, wide},
+};
+use crate::{
+    case::{Case, until},
+    member::Member,
+    services::KafkaProxy,
+    worker::{Arguments, Logged, Protocol},
+};
+
+const PARTITIONS: i32 = 4;
+const RATE: usize = 200;
+
+/// Longer than a session, which is 6 s.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "broker-network/delayed",
+        "What goes between a member and the broker takes 300 ms longer, in each direction.",
+        |case| Box::pin(for_a_while(case, Mode::Delay(Duration::from_millis(300)), false)),
+    ),
+    Experiment::new(
+        "broker-network/throttled",
+        "10 kB a second pass between a member and the broker, in each direction.",
+        |case| Box::pin(for_a_while(case, Mode::Throttle(10_000), false)),
+    ),
+    Experiment::new(
+        "broker-network/cut",
+        "A member is cut off from the broker for longer than its session.",
+        |case| Box::pin(for_a_while(case, Mode::Cut, true)),
+    ),
+    Experiment::new(
+        "broker-network/half-open-toward-broker",
+        "Nothing that a member says reaches the broker any more, for longer than its session.",
+        |case| Box::pin(for_a_while(case, Mode::HalfOpen(Toward::Server), true)),
+    ),
+    Experiment::new(
+        "broker-network/half-open-toward-member",
+        "Nothing that the broker says reaches a member any more, for longer than its session.",
+        |case| Box::pin(for_a_while(case, Mode::HalfOpen(Toward::Client), true)),
+    ),
+    Experiment::new(
+        "broker-network/coordinator-unreachable",
+        "A member is fed with records, and unheard by its coordinator, for longer than its session.",
+        |case| Box::pin(coordinator_unreachable(case)),
+    ),
+    Experiment::new(
+        "broker-network/restarted",
+        "The broker is stopped in order, and started again five seconds later, under load.",
+        |case| Box::pin(restarted(case, Signal::SIGTERM)),
+    )
+    .alone(),
+    Experiment::new(
+        "broker-network/killed",
+        "The broker is killed, and started again five seconds later, under load.",
+        |case| Box::pin(restarted(case, Signal::SIGKILL)),
+    )
+    .alone(),
+    Experiment::new(
+        "broker-network/frozen",
+        "The broker is frozen for longer than the sessions, under load.",
+        |case| Box::pin(frozen(case)),
+    )
+    .alone(),
+    Experiment::new(
+        "broker-network/coordinator-killed",
+        "The group's coordinator is killed under load, another node takes over, and it comes back.",
+        |case| Box::pin(coordinator_moves(case, Signal::SIGKILL)),
+    )
+    .on_three_nodes(),
+    Experiment::new(
+        "broker-network/coordinator-frozen",
+        "The group's coordinator is frozen under load, until another node has taken over.",
+        |case| Box::pin(coordinator_moves(case, Signal::SIGSTOP)),
+    )
+    .on_three_nodes(),
+];
+
+/// A commit that was unanswered at a handover may land late, and so go back.
+/// It heals with the next proof: what is committed in the end is the end.
+fn rules() -> Rules {
+    Rules::default().tolerating_steps_back()
+}
+
+/// Two members, of which one is behind a proxy.
+async fn pair<'a>(
+    case: &'a Case,
+    records: &Halves,
+) -> Result<(Arc<Member>, Arc<Member>, KafkaProxy<'a>)> {
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    case.phase("two members work");
+    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    let near = case.start_plain("near").await?;
+    shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
+    case.produce(&records.first).await?;
+    Ok((far, near, proxy))
+}
+
+/// Makes one member's connections to the broker worse for a while, under load.
+async fn for_a_while(case: &Case, mode: Mode, loses: bool) -> Result<()> {
+    let records = wide(case.seed, 2_400, PARTITIONS);
+    let (far, near, proxy) = pair(case, &records).await?;
+    let mark = far.mark();
+    let worse = async {
+        proxy.set(mode).await;
+        case.fault(format!("between far and the broker: {mode:?}"));
+        let over = Instant::now() + LONG;
+        if loses {
+            case.phase("the other member takes everything over");
+            takes_all(case, &near).await?;
+        }
+        sleep_until(over).await;
+        proxy.set(Mode::Pass).await;
+        case.relief("between far and the broker: everything passes");
+        anyhow::Ok(())
+    };
+    try_join!(feed(case, &records.second, RATE), worse)?;
+    if loses {
+        case.phase("the member comes back");
+        shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
+        let lost = far.log()[mark..].iter().any(has_stopped);
+        ensure!(lost, "far has lost its partitions, and says nothing");
+    }
+    finish(case, &[far, near]).await
+}
+
+/// Its work is over, by an event, a commit's answer or the clock.
+fn has_stopped(event: &Logged) -> bool {
+    match event.message.as_str() {
+        "partitions are lost" | "no commit was answered: work is suspended" => true,
+        "partitions revoked" => event.fields.get("lost") == Some(&true.into()),
+        _ => false,
+    }
+}
+
+/// The connection to the coordinator is one of its own: what is fetched comes
+/// by another.
+async fn coordinator_unreachable(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 2_400, PARTITIONS);
+    let (far, near, proxy) = pair(case, &records).await?;
+    let mark = far.mark();
+    let heartbeat = match case.protocol {
+        Protocol::Consumer => ApiKey::CONSUMER_GROUP_HEARTBEAT,
+        Protocol::Eager | Protocol::Cooperative => ApiKey::HEARTBEAT,
+    };
+    let unheard = async {
+        let held = proxy.hold_requests(Message::request(heartbeat));
+        held.reached(LONG).await?;
+        case.fault("far's heartbeats, and what follows them, do not reach the coordinator");
+        let stopped = far
+            .until("far stops its work", |state| {
+                state.log.iter().skip(mark).find(|event| has_stopped(event)).cloned()
+            })
+            .await?;
+        let effects = async || {
+            let sql = "SELECT count(*) FROM entry WHERE worker = 'far'";
+            case.schema.number(sql).await
+        };
+        let before = effects().await?;
+        case.phase("the other member takes everything over");
+        takes_all(case, &near).await?;
+        ensure!(effects().await? == before, "far works on although it has stopped");
+        let fetched = proxy.traffic().replies_delivered;
+        held.release();
+        case.relief("the heartbeats arrive");
+        Ok((stopped, fetched))
+    };
+    let ((), (stopped, _)) = try_join!(feed(case, &records.second, RATE), unheard)?;
+    case.phase(&format!("it stopped by: {}", stopped.message));
+    shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
+    let refused = far.log();
+    let refused = refused[mark..].iter().filter(|it| it.message == "a commit was not accepted");
+    case.count("commits refused", refused.count());
+    finish(case, &[far, near]).await
+}
+
+async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+    case.phase("the rest is read");
+    case.consumed().await?;
+    for member in members {
+        case.terminate(member).await?;
+    }
+    let findings = case.judge(rules()).await?;
+    case.count("went back", findings.counts.committed_went_back);
+    Ok(())
+}
+
+/// Two members, neither behind a proxy: it is the broker that goes.
+async fn two(case: &Case, records: &Halves) -> Result<Vec<Arc<Member>>> {
+    case.create_topic(PARTITIONS).await?;
+    let members = super::common::members(case, &["first", "second"]).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    Ok(members)
+}
+
+async fn restarted(case: &Case, signal: Signal) -> Result<()> {
+    let records = wide(case.seed, 2_000, PARTITIONS);
+    let members = two(case, &records).await?;
+    // What is there to be read when it goes, and when it comes back.
+    let (before, after) = records.second.split_at(records.second.len() / 2);
+    case.produce(before).await?;
+    case.services().with_kafka(move |node| node.stop(signal).map(drop)).await?;
+    case.fault(format!("the broker is stopped ({signal})"));
+    sleep(Duration::from_secs(5)).await;
+    case.services().with_kafka(|node| node.start()).await?;
+    case.relief("the broker is up again");
+    until("the broker takes records again", async || Ok(case.produce(after).await.ok()))
+        .await
+        .context("writing after the restart")?;
+    finish(case, &members).await
+}
+
+async fn frozen(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 2_000, PARTITIONS);
+    let members = two(case, &records).await?;
+    case.produce(&records.second).await?;
+    case.services().signal_kafka(Signal::SIGSTOP).await?;
+    case.fault("the broker is frozen (SIGSTOP)");
+    sleep(LONG).await;
+    case.services().signal_kafka(Signal::SIGCONT).await?;
+    case.relief("the broker goes on (SIGCONT)");
+    finish(case, &members).await
+}
+
+async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
+    let records = wide(case.seed, 3_000, PARTITIONS);
+    let members = two(case, &records).await?;
+    let over = Cell::new(false);
+    let moves = async {
+        let old = case.cluster.coordinator(&case.group).context("the group has a coordinator")?;
+        case.nodes()?.with(old, move |node| stop(node, signal)).await?;
+        case.fault(format!("node {old}, which coordinates the group, is gone ({signal})"));
+        let new = until("another node coordinates the group", async || {
+            Ok(case.cluster.coordinator(&case.group).filter(|new| *new != old))
+        })
+        .await?;
+        case.fault(format!("the group's coordinator has moved to node {new}"));
+        case.nodes()?.with(old, move |node| restart(node, signal)).await?;
+        case.relief(format!("node {old} is there again"));
+        over.set(true);
+        anyhow::Ok(())
+    };
+    // Some are left for when it has moved.
+    let (during, after) = records.second.split_at(records.second.len() / 2);
+    let load = async {
+        for records in during.chunks(RATE / 4) {
+            until("records are taken", async || Ok(case.produce(records).await.ok())).await?;
+            if !over.get() {
+                sleep(Duration::from_millis(250)).await;
+            }
+        }
+        anyhow::Ok(())
+    };
+    try_join!(moves, load)?;
+    case.produce(after).await?;
+    // Some may be there twice: a write was repeated that had been done.
+    case.find_ends().await?;
+    finish(case, &members).await
+}
+
+fn stop(node: &mut Server, signal: Signal) -> Result<()> {
+    match signal {
+        Signal::SIGSTOP => {
+            node.process().context("it is up")?.signal(signal);
+            Ok(())
+        }
+        _ => node.stop(signal).map(drop),
+    }
+}
+
+fn restart(node: &mut Server, signal: Signal) -> Result<()> {
+    match signal {
+        Signal::SIGSTOP => {
+            node.process().context("it is up")?.signal(Signal::SIGCONT);
+            Ok(())
+        }
+        _ => node.start(),
+    }
+}

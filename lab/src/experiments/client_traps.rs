@@ -1,0 +1,303 @@
+//! What the client does wrong by itself, and the driver has to make up for.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use anyhow::{Result, ensure};
+use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{ApiKey, Message, Mode};
+use tokio::{
+    time::{Instant, sleep, timeout},
+    try_join,
+};
+
+use super::{
+    Experiment,
+    common::{feed, feed_until, shared, takes_all},
+    data::{plain_over, wide},
+};
+use crate::{
+    case::{Case, until},
+    member::{Member, PATIENCE},
+    worker::{Arguments, Protocol},
+};
+
+const PARTITIONS: i32 = 4;
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "client-traps/end-of-partition",
+        "Members come and go while each partition is read to its end, again and again.",
+        |case| Box::pin(end_of_partition(case)),
+    ),
+    Experiment::new(
+        "client-traps/failed-offset-fetch",
+        "A look-up of committed offsets is lost while the assignment changes.",
+        |case| Box::pin(failed_offset_fetch(case)),
+    ),
+    Experiment::new(
+        "client-traps/late-look-up",
+        "The answer to the first look-up of committed offsets comes after its time-outs.",
+        |case| Box::pin(late_look_up(case)),
+    ),
+    Experiment::new(
+        "client-traps/commit-parked-at-close",
+        "A member is cut off from the broker, and asked to end with work that is not committed.",
+        |case| Box::pin(commit_parked_at_close(case)),
+    ),
+    Experiment::new(
+        "client-traps/closed-again-and-again",
+        "Members start and are asked to end, one after the other, under load.",
+        |case| Box::pin(closed_again_and_again(case)),
+    ),
+    Experiment::new(
+        "client-traps/stale-epochs-in-a-row",
+        "The answer with a member's new epoch is lost: it commits with the old one until it asks.",
+        |case| Box::pin(stale_epochs(case)),
+    )
+    .on(&[Protocol::Consumer]),
+    Experiment::new(
+        "client-traps/rebuilt-under-load",
+        "Nothing that is fetched arrives any more: the client is replaced, under load.",
+        |case| Box::pin(rebuilt(case)),
+    ),
+];
+
+async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+    case.phase("the rest is read");
+    case.consumed().await?;
+    for member in members {
+        case.terminate(member).await?;
+    }
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn end_of_partition(case: &Case) -> Result<()> {
+    const ROUNDS: usize = 8;
+
+    // So few at a time that all are at their ends most of the time.
+    let records = plain_over(case.seed, 6_000, 40, PARTITIONS);
+    case.create_topic(PARTITIONS).await?;
+    let steady = case.start_plain("steady").await?;
+    takes_all(case, &steady).await?;
+    let over = Cell::new(false);
+    let comings = async {
+        for round in 1..=ROUNDS {
+            case.phase(&format!("coming and going {round} of {ROUNDS}"));
+            let guest = case.start_plain(&format!("guest-{round}")).await?;
+            guest.works().await?;
+            sleep(Duration::from_millis(300)).await;
+            case.terminate(&guest).await?;
+        }
+        over.set(true);
+        anyhow::Ok(())
+    };
+    let trickle = async {
+        let all = records.first.iter().chain(&records.second).cloned().collect::<Vec<_>>();
+        for records in all.chunks(usize::try_from(PARTITIONS)?) {
+            if over.get() {
+                break;
+            }
+            case.produce(records).await?;
+            sleep(Duration::from_millis(30)).await;
+        }
+        ensure!(over.get(), "the records were all written before the last member had gone");
+        anyhow::Ok(())
+    };
+    try_join!(comings, trickle)?;
+    let rebalances = case.logged("partitions revoked");
+    ensure!(rebalances >= ROUNDS, "the fault did not take effect: {rebalances} revokes");
+    case.count("revokes", rebalances);
+    finish(case, &[steady]).await
+}
+
+async fn failed_offset_fetch(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 600, PARTITIONS);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    case.produce(&records.first).await?;
+    let held = proxy.hold_requests(Message::request(ApiKey::OFFSET_FETCH));
+    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    held.reached(PATIENCE).await?;
+    let near = case.start_plain("near").await?;
+    // It has something to do with the group by now, if not a partition.
+    near.logs(0, "the worker is up", |_| true).await?;
+    sleep(Duration::from_secs(1)).await;
+    held.cut();
+    case.fault("far's look-up of committed offsets is lost, with its connection");
+    case.phase("both have a share");
+    shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
+    case.produce(&records.second).await?;
+    finish(case, &[far, near]).await
+}
+
+/// A time-out that fires while the client waits must do no harm: in another
+/// call of the client's it ends the process.
+async fn late_look_up(case: &Case) -> Result<()> {
+    // Two time-outs, and less than a session.
+    const LATE: Duration = Duration::from_millis(4_500);
+
+    let records = wide(case.seed, 600, PARTITIONS);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    case.produce(&records.first).await?;
+    let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_FETCH));
+    let member = case.start(Arguments { kafka, ..case.arguments("member") }).await?;
+    held.answered(PATIENCE).await?;
+    case.fault("the answer to the look-up of committed offsets is held");
+    sleep(LATE).await;
+    let begun = member.log().iter().any(|event| event.message == "a stack starts");
+    ensure!(!begun, "the fault did not take effect: the member has started without the answer");
+    held.release();
+    case.relief("it arrives");
+    case.produce(&records.second).await?;
+    finish(case, &[member]).await
+}
+
+async fn commit_parked_at_close(case: &Case) -> Result<()> {
+    const BOUND: Duration = Duration::from_secs(40);
+
+    let records = wide(case.seed, 2_000, PARTITIONS);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    let far = case.start(Arguments { kafka, work: 2, ..case.arguments("far") }).await?;
+    takes_all(case, &far).await?;
+    case.produce(&records.first).await?;
+    far.logs(0, "a commit is accepted", |_| true).await?;
+    proxy.set(Mode::Cut).await;
+    case.fault("far is cut off from the broker");
+    let asked = Instant::now();
+    far.ask_to_end().await?;
+    // A commit that waits for a coordinator would hold the client for 45 s.
+    let status = timeout(BOUND, far.ended()).await;
+    ensure!(status.is_ok(), "it did not end within {} s", BOUND.as_secs());
+    case.count("ended after ms", i64::try_from(asked.elapsed().as_millis())?);
+    case.phase(&format!("it ended with {}", status.expect("it was looked at")?));
+    let near = case.start_plain("near").await?;
+    case.produce(&records.second).await?;
+    finish(case, &[near]).await
+}
+
+async fn closed_again_and_again(case: &Case) -> Result<()> {
+    const ROUNDS: u32 = 10;
+    const BOUND: Duration = Duration::from_secs(10);
+
+    let records = wide(case.seed, 5_000, PARTITIONS);
+    case.create_topic(PARTITIONS).await?;
+    let over = Cell::new(false);
+    let closing = async {
+        let mut slowest = Duration::ZERO;
+        for round in 1..=ROUNDS {
+            case.phase(&format!("close {round} of {ROUNDS}"));
+            let member = case.start_plain(&format!("member-{round}")).await?;
+            member.works().await?;
+            let asked = Instant::now();
+            case.terminate(&member).await?;
+            slowest = slowest.max(asked.elapsed());
+        }
+        ensure!(slowest < BOUND, "a member took {slowest:?} to end");
+        case.count("slowest end ms", i64::try_from(slowest.as_millis())?);
+        over.set(true);
+        anyhow::Ok(())
+    };
+    let load = feed_until(case, &records, 200, &over);
+    try_join!(closing, load)?;
+    case.fault(format!("{ROUNDS} members were closed under load"));
+    let last = case.start_plain("last").await?;
+    finish(case, &[last]).await
+}
+
+async fn stale_epochs(case: &Case) -> Result<()> {
+    const TURNS: u32 = 3;
+    const LOSSES: u32 = 4;
+
+    let heartbeat = || Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT);
+
+    // One partition, which stays where it is whoever joins.
+    let records = plain_over(case.seed, 12_000, 40, 1);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(1).await?;
+    let keeper = Arguments { kafka, commit_interval: 50, ..case.arguments("keeper") };
+    let keeper = case.start(keeper).await?;
+    takes_all(case, &keeper).await?;
+    let mark = keeper.mark();
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    let admin = GroupAdmin::new(&config)?;
+    let over = Cell::new(false);
+    let losses = async {
+        let mut others = vec![Arc::clone(&keeper)];
+        for turn in 1..=TURNS {
+            let asking = proxy.hold_requests(heartbeat());
+            let answer = proxy.hold_replies(heartbeat());
+            let other = case.start_plain(&format!("other-{turn}")).await?;
+            asking.reached(PATIENCE).await?;
+            others.push(other);
+            until("the group has one member more", async || {
+                Ok((admin.describe().await?.members.len() == others.len()).then_some(()))
+            })
+            .await?;
+            asking.release();
+            let mut answer = answer;
+            for _ in 0..LOSSES {
+                answer.answered(PATIENCE).await?;
+                // The next one, too.
+                let next = proxy.hold_replies(heartbeat());
+                std::mem::replace(&mut answer, next).cut();
+                case.fault("the answer with the keeper's new epoch is lost");
+            }
+            answer.answered(PATIENCE).await?;
+            answer.release();
+            case.relief("the answer arrives");
+            sleep(Duration::from_secs(1)).await;
+        }
+        over.set(true);
+        anyhow::Ok(others)
+    };
+    let load = feed_until(case, &records, 200, &over);
+    let (members, ()) = try_join!(losses, load)?;
+    let log = keeper.log();
+    let mut row = 0_u32;
+    let mut longest = 0;
+    for event in &log[mark..] {
+        match event.message.as_str() {
+            "a commit was not accepted" => row += 1,
+            "a commit is accepted" => row = 0,
+            _ => {}
+        }
+        longest = longest.max(row);
+    }
+    ensure!(longest > 1, "the fault did not take effect: {longest} refusals in a row");
+    case.count("refusals in a row", longest);
+    let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
+    ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
+    finish(case, &members).await
+}
+
+async fn rebuilt(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 3_000, PARTITIONS);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    let far = Arguments { kafka, stall: 2_000, ..case.arguments("far") };
+    let far = case.start(far).await?;
+    let near = case.start_plain("near").await?;
+    let both = [Arc::clone(&far), Arc::clone(&near)];
+    shared(case, &both).await?;
+    case.produce(&records.first).await?;
+    let replaced = async {
+        let held = proxy.hold_replies(Message::request(ApiKey::FETCH));
+        far.logs(0, "the client is replaced", |_| true).await?;
+        case.fault("far's client is replaced: nothing that it fetched has arrived");
+        held.release();
+        case.relief("what is fetched arrives");
+        shared(case, &both).await
+    };
+    try_join!(feed(case, &records.second, 150), replaced)?;
+    finish(case, &[far, near]).await
+}

@@ -1,0 +1,201 @@
+//! A commit that the broker refuses.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{ApiKey, LedgerRecord, Message};
+
+use super::{
+    Experiment,
+    common::{shared, takes_all},
+    data::{Halves, plain_over, wide},
+};
+use crate::{
+    case::{Case, until},
+    member::{Member, PATIENCE},
+    services::KafkaProxy,
+    worker::{Arguments, Logged, Protocol},
+};
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "commit-refused/unknown-member",
+        "A commit is held on its way until its member is none any more.",
+        |case| Box::pin(unknown_member(case)),
+    ),
+    // An eager member has given everything back before its generation is over.
+    Experiment::new(
+        "commit-refused/stale-generation",
+        "A member that has not heard of the new generation commits with the old one.",
+        |case| Box::pin(stale_generation(case)),
+    )
+    .on(&[Protocol::Cooperative, Protocol::Consumer]),
+    // Under the consumer protocol there is no such answer.
+    Experiment::new(
+        "commit-refused/rebalance-in-progress",
+        "A member that is to assign the partitions commits before it has.",
+        |case| Box::pin(rebalance_in_progress(case)),
+    )
+    .on(&[Protocol::Cooperative]),
+];
+
+async fn unknown_member(case: &Case) -> Result<()> {
+    const PARTITIONS: i32 = 4;
+
+    let records = wide(case.seed, 800, PARTITIONS);
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(PARTITIONS).await?;
+    case.phase("two members work");
+    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    let near = case.start_plain("near").await?;
+    let both = [Arc::clone(&far), Arc::clone(&near)];
+    shared(case, &both).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+
+    case.phase("a commit is held on its way, and the heartbeats behind it");
+    let mark = far.mark();
+    let held = proxy.hold_requests(Message::request(ApiKey::OFFSET_COMMIT));
+    case.produce(&records.second).await?;
+    held.reached(PATIENCE).await?;
+    takes_all(case, &near).await?;
+    case.consumed().await?;
+    held.release();
+    // A classic client has seen by the clock what the broker would say.
+    let answered = far
+        .until("far hears that its commit was refused, or was too late", |state| {
+            let mut events = state.log.iter().skip(mark);
+            events.find(|event| is_refusal(event)).cloned()
+        })
+        .await
+        .context("the fault did not take effect")?;
+    case.fault(format!("{}: {}", answered.message, answered.text("error").unwrap_or_default()));
+    case.phase("it joins again");
+    shared(case, &both).await?;
+    finish(case, &[far, near]).await
+}
+
+fn is_refusal(event: &Logged) -> bool {
+    match event.message.as_str() {
+        "the result of a commit came after its membership had ended" => true,
+        "a commit was not accepted" => {
+            event.text("error").is_some_and(|error| error.starts_with("UnknownMember"))
+        }
+        _ => false,
+    }
+}
+
+/// One member, which keeps its one partition whoever joins.
+async fn keeper<'a>(
+    case: &'a Case,
+    records: &Halves,
+) -> Result<(Arc<Member>, KafkaProxy<'a>, GroupAdmin)> {
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    case.create_topic(1).await?;
+    case.phase("one member works on one partition");
+    let keeper = case.start(Arguments { kafka, ..case.arguments("keeper") }).await?;
+    takes_all(case, &keeper).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    Ok((keeper, proxy, GroupAdmin::new(&config)?))
+}
+
+async fn stale_generation(case: &Case) -> Result<()> {
+    let records = plain_over(case.seed, 400, 20, 1);
+    let (keeper, proxy, admin) = keeper(case, &records).await?;
+    case.phase("a member joins, and the other one does not hear of it");
+    let mark = keeper.mark();
+    // What tells of the new generation, and how it is asked for.
+    let (asks, expected) = match case.protocol {
+        Protocol::Consumer => (ApiKey::CONSUMER_GROUP_HEARTBEAT, "StaleMemberEpoch"),
+        Protocol::Eager | Protocol::Cooperative => (ApiKey::JOIN_GROUP, "IllegalGeneration"),
+    };
+    // What is held on its way has its answer held too.
+    let asking = proxy.hold_requests(Message::request(asks));
+    let answer = proxy.hold_replies(Message::request(asks));
+    let other = case.start_plain("other").await?;
+    asking.reached(PATIENCE).await?;
+    if case.protocol == Protocol::Consumer {
+        until("the group has two members", async || {
+            Ok((admin.describe().await?.members.len() == 2).then_some(()))
+        })
+        .await?;
+    }
+    asking.release();
+    answer.answered(PATIENCE).await?;
+    commits_meanwhile(case, &keeper, &records.second).await?;
+    answer.release();
+    refused(case, &keeper, mark, expected).await?;
+    keeps_it(case, &keeper, mark)?;
+    finish(case, &[keeper, other]).await
+}
+
+/// The first member of a classic group assigns the partitions, and asks for the
+/// topics before it does.
+async fn rebalance_in_progress(case: &Case) -> Result<()> {
+    let records = plain_over(case.seed, 400, 20, 1);
+    let (keeper, proxy, _) = keeper(case, &records).await?;
+    case.phase("a member joins, and the one that assigns waits for the list of topics");
+    let mark = keeper.mark();
+    let joining = proxy.hold_requests(Message::request(ApiKey::JOIN_GROUP));
+    let other = case.start_plain("other").await?;
+    joining.reached(PATIENCE).await?;
+    let topics = proxy.hold_replies(Message::request(ApiKey::METADATA));
+    joining.release();
+    topics.answered(PATIENCE).await?;
+    commits_meanwhile(case, &keeper, &records.second).await?;
+    topics.release();
+    refused(case, &keeper, mark, "RebalanceInProgress").await?;
+    keeps_it(case, &keeper, mark)?;
+    finish(case, &[keeper, other]).await
+}
+
+/// Lets a member finish something, and send a commit for it.
+async fn commits_meanwhile(case: &Case, member: &Member, records: &[LedgerRecord]) -> Result<()> {
+    let mark = member.mark();
+    case.produce(records).await?;
+    // Further ones wait for its answer.
+    member.logs(mark, "a commit is sent", |_| true).await?;
+    Ok(())
+}
+
+/// The fault took effect: the broker has refused a commit.
+async fn refused(case: &Case, member: &Member, mark: usize, expected: &str) -> Result<()> {
+    let refusal = member
+        .logs(mark, "a commit was not accepted", |event| {
+            event.text("error").is_some_and(|error| error.starts_with(expected))
+        })
+        .await
+        .with_context(|| {
+            let log = member.log();
+            let refusals = log[mark..].iter().filter_map(|event| event.text("error"));
+            format!("refusals were {:?}", refusals.collect::<Vec<_>>())
+        })
+        .context("the fault did not take effect")?;
+    case.fault(format!("refused: {}", refusal.text("error").unwrap_or_default()));
+    Ok(())
+}
+
+/// It is a member all the same, and works on.
+fn keeps_it(case: &Case, member: &Member, mark: usize) -> Result<()> {
+    let log = member.log();
+    let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
+    ensure!(lost.is_none(), "{} gave up what it had: {lost:?}", member.name());
+    case.phase("the rest is read");
+    Ok(())
+}
+
+async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+    case.consumed().await?;
+    for member in members {
+        case.terminate(member).await?;
+    }
+    case.judge(Rules::default()).await?;
+    Ok(())
+}

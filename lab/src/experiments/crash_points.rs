@@ -1,0 +1,195 @@
+//! A process dies at each point, under load.
+
+use std::cell::Cell;
+
+use anyhow::{Result, ensure};
+use tidegate_oracle::Rules;
+use tidegate_testkit::{ApiKey, Message, Place, Point, When};
+use tokio::try_join;
+
+use super::{
+    Experiment,
+    common::{feed_until, takes_all},
+    data::{Halves, plain_over, wide},
+};
+use crate::{
+    case::Case,
+    member::{Member, PATIENCE},
+    worker::Arguments,
+};
+
+const PARTITIONS: i32 = 4;
+/// Records a second, while they die.
+const RATE: usize = 60;
+/// Records for each death: enough for 15 s.
+const PER_DEATH: usize = 900;
+
+/// The points that a layer stands at.
+const LAYERS: [Point; 6] = [
+    Point::Admitted,
+    Point::BeforeBegin,
+    Point::AfterMarker,
+    Point::AfterEffect,
+    Point::AfterCommit,
+    Point::Completed,
+];
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "crash-at-every-point/admitted",
+        "A member is killed with a record admitted, under load.",
+        |case| Box::pin(at_layer(case, Point::Admitted)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/before-begin",
+        "A member is killed with a batch made and no transaction begun, under load.",
+        |case| Box::pin(at_layer(case, Point::BeforeBegin)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/after-marker",
+        "A member is killed between marker and effect, under load.",
+        |case| Box::pin(at_layer(case, Point::AfterMarker)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/after-effect",
+        "A member is killed between effect and COMMIT, under load.",
+        |case| Box::pin(at_layer(case, Point::AfterEffect)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/commit-sent",
+        "A member is killed with a COMMIT answered and the answer not read, under load.",
+        |case| Box::pin(at_commit(case)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/after-commit",
+        "A member is killed between COMMIT and its ticket's completion, under load.",
+        |case| Box::pin(at_layer(case, Point::AfterCommit)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/completed",
+        "A member is killed with a ticket completed and the offset not committed, under load.",
+        |case| Box::pin(at_layer(case, Point::Completed)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/offset-commit-sent",
+        "A member is killed with an offset committed and the answer not read, under load.",
+        |case| Box::pin(at_offset_commit(case)),
+    ),
+    Experiment::new(
+        "crash-at-every-point/restart-loop",
+        "A member is killed at each point of its stack, one after the other, and started again.",
+        |case| Box::pin(restart_loop(case)),
+    ),
+];
+
+async fn at_layer(case: &Case, point: Point) -> Result<()> {
+    crash(case, case.arguments("victim"), async |victim| {
+        let held = victim.hold(point, When::any()).await?;
+        let places = victim.reached(&held).await?;
+        case.kill(victim).await?;
+        took_effect(case, point, &places).await
+    })
+    .await
+}
+
+/// Behind these points the effect is there, before them it is not.
+async fn took_effect(case: &Case, point: Point, places: &[Place]) -> Result<()> {
+    let effects = case.schema.effects_at(places).await?;
+    let expected = if point >= Point::AfterCommit { places.len() } else { 0 };
+    ensure!(
+        effects == expected,
+        "the fault did not take effect: of {} records {effects} have their effect",
+        places.len()
+    );
+    Ok(())
+}
+
+async fn at_commit(case: &Case) -> Result<()> {
+    let proxy = case.database_proxy().await?;
+    let database = case.schema.url_through(proxy.addr())?;
+    let victim = Arguments { database, ..case.arguments("victim") };
+    crash(case, victim, async |victim| {
+        let held = proxy.hold_replies(Message::query("COMMIT"));
+        held.answered(PATIENCE).await?;
+        case.kill(victim).await
+    })
+    .await
+}
+
+async fn at_offset_commit(case: &Case) -> Result<()> {
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    let victim = Arguments { kafka, ..case.arguments("victim") };
+    crash(case, victim, async |victim| {
+        // Not one of its first, which may commit nothing new.
+        victim.works().await?;
+        let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
+        held.answered(PATIENCE).await?;
+        case.kill(victim).await
+    })
+    .await
+}
+
+/// Lets one member after the other die under load, beside one that survives.
+async fn crash(
+    case: &Case,
+    victim: Arguments,
+    fault: impl AsyncFn(&Member) -> Result<()>,
+) -> Result<()> {
+    let deaths = usize::try_from(case.scale.rounds)?;
+    // Nothing is repeated, buried or early: where a record stands can be told.
+    let records = plain_over(case.seed, 400 + deaths * PER_DEATH, 100, PARTITIONS);
+    under_load(case, records, async || {
+        for death in 1..=deaths {
+            case.phase(&format!("death {death} of {deaths}"));
+            let name = format!("victim-{death}");
+            let victim = case.start(Arguments { name, ..victim.clone() }).await?;
+            fault(&victim).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn restart_loop(case: &Case) -> Result<()> {
+    let rounds = usize::try_from(case.scale.rounds)?;
+    let deaths = rounds * LAYERS.len();
+    let records = wide(case.seed, 400 + deaths * PER_DEATH, PARTITIONS);
+    under_load(case, records, async || {
+        for (number, point) in LAYERS.into_iter().cycle().take(deaths).enumerate() {
+            case.phase(&format!("death {} of {deaths}, at {point}", number + 1));
+            let victim = case.start_plain(&format!("victim-{}", number + 1)).await?;
+            let held = victim.hold(point, When::any()).await?;
+            victim.reached(&held).await?;
+            case.kill(&victim).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// There is something to do until the last one has died.
+async fn under_load(
+    case: &Case,
+    records: Halves,
+    deaths: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    case.create_topic(PARTITIONS).await?;
+    let survivor = case.start_plain("survivor").await?;
+    takes_all(case, &survivor).await?;
+    let over = Cell::new(false);
+    let deaths = async {
+        deaths().await?;
+        over.set(true);
+        anyhow::Ok(())
+    };
+    let load = feed_until(case, &records, RATE, &over);
+    try_join!(deaths, load)?;
+    case.count("deaths", case.killed());
+    case.phase("the rest is read");
+    case.consumed().await?;
+    case.terminate(&survivor).await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}

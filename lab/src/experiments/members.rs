@@ -1,0 +1,290 @@
+//! Many members, that come and go.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use tidegate::kafka::{
+    KafkaConfig,
+    group::{GroupAdmin, GroupType},
+};
+use tidegate_oracle::Rules;
+use tokio::{
+    time::{Instant, sleep_until},
+    try_join,
+};
+
+use super::{
+    Experiment,
+    common::{feed, shared, takes_all},
+    data::{Halves, delta, ledger_with, wide},
+};
+use crate::{
+    case::{Case, until},
+    member::Member,
+    worker::{Arguments, Protocol},
+};
+
+const PARTITIONS: i32 = 4;
+const RATE: usize = 400;
+
+/// The experiments.
+pub(super) const ALL: &[Experiment] = &[
+    Experiment::new(
+        "hot-partition",
+        "One partition has ten times as many records as each of the others.",
+        |case| Box::pin(hot_partition(case)),
+    )
+    .on(&[Protocol::Consumer]),
+    Experiment::new(
+        "simultaneous-restart",
+        "All members are asked to end at once, and started again; then they are killed at once.",
+        |case| Box::pin(simultaneous_restart(case)),
+    ),
+    Experiment::new(
+        "more-members-than-partitions",
+        "Members without a partition take over when those that have one are killed.",
+        |case| Box::pin(more_members(case)),
+    ),
+    Experiment::new(
+        "rebalance-storm",
+        "A member comes or goes every 300 ms, under load.",
+        |case| Box::pin(storm(case)),
+    ),
+    Experiment::new(
+        "static-member-restart",
+        "A member with an identity of its own is killed, and started again within its session.",
+        |case| Box::pin(static_restart(case)),
+    ),
+    Experiment::new(
+        "static-identity-taken",
+        "A second process comes with the identity of one that lives.",
+        |case| Box::pin(static_taken(case)),
+    ),
+    Experiment::new(
+        "rolling-upgrade",
+        "A group goes from range to the consumer protocol, member by member, and back.",
+        |case| Box::pin(rolling_upgrade(case)),
+    )
+    .on(&[Protocol::Eager]),
+];
+
+async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+    case.phase("the rest is read");
+    case.consumed().await?;
+    for member in members {
+        case.terminate(member).await?;
+    }
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn hot_partition(case: &Case) -> Result<()> {
+    const WIDE: i32 = 8;
+
+    case.create_topic(WIDE).await?;
+    let members = super::common::members(case, &["first", "second"]).await?;
+    let of = |partition: i32| {
+        let count = if partition == 0 { 6_000 } else { 600 };
+        (0..count).map(move |n| {
+            let (account, revision) = (n % 20, n / 20 + 1);
+            let name = format!("account-{partition}-{account}");
+            delta(partition, i64::from(partition) * 10_000 + n + 1, &name, revision, 1)
+        })
+    };
+    case.write((0..WIDE).flat_map(of).collect()).await?;
+    case.fault("p0 has 6 000 records, and each of the others 600");
+    let began = Instant::now();
+    case.consumed_of(&(1..WIDE).collect::<Vec<_>>()).await?;
+    case.count("others done after ms", i64::try_from(began.elapsed().as_millis())?);
+    let hot = case.committed().await?.get(&case.partition(0)).copied().unwrap_or_default();
+    ensure!(hot < case.end(0), "the others had to wait for the hot partition");
+    case.consumed().await?;
+    case.count("hot one done after ms", i64::try_from(began.elapsed().as_millis())?);
+    end(case, &members).await
+}
+
+async fn simultaneous_restart(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 3_000, PARTITIONS);
+    case.create_topic(PARTITIONS).await?;
+    let first = super::common::members(case, &["a1", "b1", "c1"]).await?;
+    case.produce(&records.first).await?;
+    let restarts = async {
+        case.phase("all are asked to end");
+        for member in &first {
+            member.ask_to_end().await?;
+        }
+        for member in &first {
+            let status = member.ended().await?;
+            ensure!(status.success(), "{} ended with {status}", member.name());
+        }
+        case.fault("all three members have ended at once (SIGTERM)");
+        let second = super::common::members(case, &["a2", "b2", "c2"]).await?;
+        case.phase("all are killed");
+        second.iter().for_each(|member| member.signal(Signal::SIGKILL));
+        for member in &second {
+            case.kill(member).await?;
+        }
+        case.fault("all three members are killed at once (SIGKILL)");
+        super::common::members(case, &["a3", "b3", "c3"]).await
+    };
+    let ((), third) = try_join!(feed(case, &records.second, RATE), restarts)?;
+    end(case, &third).await
+}
+
+async fn more_members(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 2_000, 2);
+    case.create_topic(2).await?;
+    let mut members = VecDeque::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        members.push_back(case.start_plain(name).await?);
+    }
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    case.phase("those with a partition are killed");
+    let fault = async {
+        for _ in 0..2 {
+            let mut owner = None;
+            for (index, member) in members.iter().enumerate() {
+                if !member.status().await?.is_empty() {
+                    owner = Some(index);
+                    break;
+                }
+            }
+            let owner = members.remove(owner.context("somebody has a partition")?);
+            let owner = owner.context("it is one of them")?;
+            case.kill(&owner).await?;
+        }
+        anyhow::Ok(())
+    };
+    try_join!(feed(case, &records.second, RATE), fault)?;
+    case.count("members left", members.len());
+    end(case, &members.into_iter().collect::<Vec<_>>()).await
+}
+
+async fn storm(case: &Case) -> Result<()> {
+    const EVERY: Duration = Duration::from_millis(300);
+
+    let seconds: u64 = if case.scale.quick { 12 } else { 60 };
+    let records = wide(case.seed, usize::try_from(seconds)? * 250, 8);
+    case.create_topic(8).await?;
+    let steady = case.start_plain("steady").await?;
+    takes_all(case, &steady).await?;
+    case.produce(&records.first).await?;
+    let comings = async {
+        let mut here = VecDeque::new();
+        let mut leaving = Vec::new();
+        let mut next = Instant::now();
+        let turns = seconds * 1_000 / 300;
+        for turn in 0..turns {
+            // Two come, two go, and so on: up to four at once.
+            if turn % 4 < 2 {
+                here.push_back(case.start_plain(&format!("m{turn}")).await?);
+            } else if let Some(member) = here.pop_front() {
+                member.ask_to_end().await?;
+                leaving.push(member);
+            }
+            next += EVERY;
+            sleep_until(next).await;
+        }
+        case.fault(format!("{turns} comings and goings"));
+        for member in &leaving {
+            let status = member.ended().await?;
+            ensure!(status.success(), "{} ended with {status}", member.name());
+        }
+        anyhow::Ok(here)
+    };
+    let ((), here) = try_join!(feed(case, &records.second, RATE), comings)?;
+    let mut members: Vec<_> = here.into_iter().collect();
+    members.push(steady);
+    end(case, &members).await
+}
+
+fn with_identity(case: &Case, name: &str, identity: &str) -> Arguments {
+    Arguments { instance: Some(identity.to_owned()), ..case.arguments(name) }
+}
+
+async fn identified(case: &Case, records: &Halves) -> Result<(Arc<Member>, Arc<Member>)> {
+    case.create_topic(PARTITIONS).await?;
+    let first = case.start(with_identity(case, "first", "one")).await?;
+    let second = case.start(with_identity(case, "second", "two")).await?;
+    shared(case, &[Arc::clone(&first), Arc::clone(&second)]).await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    Ok((first, second))
+}
+
+async fn static_restart(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 1_000, PARTITIONS);
+    let (first, second) = identified(case, &records).await?;
+    let mark = second.mark();
+    case.kill(&first).await?;
+    case.produce(&records.second).await?;
+    let again = case.start(with_identity(case, "again", "one")).await?;
+    shared(case, &[Arc::clone(&again), Arc::clone(&second)]).await?;
+    // Under the consumer protocol the broker does not let it in before its old
+    // session is over, and gives its partitions away meanwhile.
+    if case.protocol != Protocol::Consumer {
+        let moved = |message: &str| message.starts_with("partitions ");
+        let needless = second.log()[mark..].iter().find(|event| moved(&event.message)).cloned();
+        ensure!(needless.is_none(), "the other member saw a rebalance: {needless:?}");
+    }
+    end(case, &[again, second]).await
+}
+
+async fn static_taken(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 1_000, PARTITIONS);
+    let (first, second) = identified(case, &records).await?;
+    case.phase("another process has the same identity");
+    let rival = case.start(with_identity(case, "rival", "one")).await?;
+    case.produce(&records.second).await?;
+    // In the classic protocols the newer one wins, else the older one.
+    let (loser, winner) = match case.protocol {
+        Protocol::Consumer => (rival, first),
+        Protocol::Eager | Protocol::Cooperative => (first, rival),
+    };
+    let status = loser.ended().await?;
+    ensure!(!status.success(), "{} ended with {status}", loser.name());
+    let log = loser.log();
+    let said = log.iter().rev().find_map(|event| event.text("cause"));
+    let said = said.context("it says why it ends")?;
+    ensure!(said.contains("group.instance.id"), "it says: {said}");
+    case.fault(format!("{} has lost its identity, and ended", loser.name()));
+    end(case, &[winner, second]).await
+}
+
+async fn rolling_upgrade(case: &Case) -> Result<()> {
+    let records = ledger_with(case.seed, 3_000, |config| config.partitions = PARTITIONS);
+    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
+    let admin = GroupAdmin::new(&config)?;
+    let of = |name: &str, protocol| Arguments { protocol, ..case.arguments(name) };
+    case.create_topic(PARTITIONS).await?;
+    let mut members = super::common::members(case, &["range-1", "range-2"]).await?;
+    case.produce(&records.first).await?;
+    let rolls = async {
+        for (protocol, expected) in
+            [(Protocol::Consumer, GroupType::Consumer), (Protocol::Eager, GroupType::Classic)]
+        {
+            case.phase(&format!("members of the {protocol} protocol take their places"));
+            for number in 1..=2 {
+                let name = format!("{}-{protocol}-{number}", members.len());
+                members.push(case.start(of(&name, protocol)).await?);
+                let newest = members[members.len() - 1].clone();
+                until("the new one has a share", async || {
+                    Ok((!newest.status().await?.is_empty()).then_some(()))
+                })
+                .await?;
+                case.terminate(&members.remove(0)).await?;
+            }
+            shared(case, &members).await?;
+            until("the group has the new protocol", async || {
+                Ok((admin.describe().await?.protocol == expected).then_some(()))
+            })
+            .await?;
+            case.fault(format!("the group's protocol is {expected:?}"));
+        }
+        anyhow::Ok(())
+    };
+    try_join!(feed(case, &records.second, 200), rolls)?;
+    end(case, &members).await
+}
