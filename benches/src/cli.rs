@@ -2,13 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use xtask::services::{Run, Sources, is_interrupted, wait_for_the_end};
 
 use crate::{
     bench::Bench,
-    measure::Verdict,
     peers::Peers,
     programs,
     progress::Progress,
@@ -117,14 +116,14 @@ async fn run(arguments: Arguments) -> Result<()> {
         bench.peers = Peers::build(&arguments.target).await?;
     }
     let commit_millis = commit_millis(&bench.services.database).await?;
+    let versions = &bench.services.versions;
     let mut lines = Vec::new();
     let mut failed = Vec::new();
     for row in rows {
         progress.row(row.name);
         match (row.run)(&bench).await {
             Ok(measured) => {
-                progress
-                    .say(report::table(&measured).lines().skip(2).collect::<Vec<_>>().join("\n"));
+                progress.say(report::rows(&measured).trim_end());
                 lines.extend(measured);
             }
             Err(error) => {
@@ -132,22 +131,17 @@ async fn run(arguments: Arguments) -> Result<()> {
                 failed.push(row.name);
             }
         }
+        // After each row, so that what was measured is not lost.
+        if let Some(path) = &arguments.json {
+            let lines = &lines;
+            let report = Report { versions, quick: bench.quick, rounds, commit_millis, lines };
+            report::write(path, &report)?;
+        }
     }
     progress.end();
-    let versions = &bench.services.versions;
-    let report = Report { versions, quick: bench.quick, rounds, commit_millis, lines: &lines };
-    if let Some(path) = &arguments.json {
-        report::write(path, &report)?;
-    }
     progress.say(format_args!("\n{}", report::table(&lines)));
     progress.say(format_args!("a commit takes {commit_millis:.2} ms; {versions}"));
-    let short = lines.iter().filter(|line| line.verdict == Verdict::Short).count();
-    if !failed.is_empty() {
-        bail!("{} went wrong", failed.join(", "));
-    }
-    if short > 0 && !bench.quick {
-        bail!("{short} ratios fall short of their bars");
-    }
+    ensure!(failed.is_empty(), "{} went wrong", failed.join(", "));
     Ok(())
 }
 

@@ -116,10 +116,17 @@ const HEAD: [&str; 7] = ["row", "Tidegate", "against", "ratio", "bar", "", "note
 
 /// The lines as a table of Markdown.
 pub(crate) fn table(lines: &[Line]) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.push(HEAD.map(|_| "---".to_owned()));
-    rows.extend(lines.iter().map(Line::cells));
-    rows.iter().map(|cells| format!("| {} |\n", cells.join(" | "))).collect()
+    let rule = HEAD.map(|_| "---");
+    row(HEAD) + &row(rule) + &rows(lines)
+}
+
+/// The same without a head.
+pub(crate) fn rows(lines: &[Line]) -> String {
+    lines.iter().map(|line| row(line.cells().each_ref().map(String::as_str))).collect()
+}
+
+fn row(cells: [&str; 7]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }
 
 /// Writes the report as JSON.

@@ -119,6 +119,8 @@ fn mixed(number: u64) -> u64 {
 pub(crate) fn producer(bootstrap: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap).set("linger.ms", "5");
+    // Without it, a batch that is sent again comes behind the next one.
+    config.set("enable.idempotence", "true");
     config
 }
 
