@@ -3,6 +3,7 @@
 //! One module per task. What tests need of the outside world is in
 //! [`services`], for the tasks that run them.
 
+mod bench;
 mod deny;
 mod down;
 mod features;
@@ -41,6 +42,8 @@ enum Task {
     Test,
     /// The fault lab: real services, worker processes, failures, and a judge
     Integration(integration::Arguments),
+    /// What Tidegate costs, against what is written without it
+    Bench(bench::Arguments),
     /// Every feature alone, and every pair
     Features,
     /// Models of the code that uses atomics
@@ -85,6 +88,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Lint => lint::run(&sh, &workspace),
         Task::Test => test::run(&sh, &workspace),
         Task::Integration(arguments) => integration::run(&sh, &workspace, arguments),
+        Task::Bench(arguments) => bench::run(&sh, &workspace, arguments),
         Task::Features => features::run(&sh, &workspace),
         Task::Loom => loom::run(&sh, &workspace),
         Task::Deny => deny::run(&sh),

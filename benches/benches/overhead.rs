@@ -2,16 +2,15 @@
 //! with metrics recorded and events filtered at `info`.
 //!
 //! ```text
-//! cargo bench -p tidegate-queue --features metrics --bench overhead
+//! cargo bench -p tidegate-bench --bench overhead
 //! ```
 
-mod stack;
+use tidegate_bench::micro::{self, Layers, Load};
 
 use divan::Bencher;
-use stack::{Layers, Load};
 
 fn main() {
-    stack::telemetry();
+    micro::telemetry();
     divan::main();
 }
 
@@ -21,7 +20,7 @@ fn main() {
 #[divan::bench(args = Layers::ALL, consts = [1, 10, 100], sample_count = 20, sample_size = 1)]
 fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
     let load = Load { layers, deliveries: 100_000, batch: BATCH, window: 1_000, in_turn: false };
-    bencher.bench_local(|| stack::run(load));
+    bencher.bench_local(|| micro::run(load));
 }
 
 /// The whole of it, by how many are in flight. Of a million deliveries, so
@@ -30,5 +29,5 @@ fn layers<const BATCH: usize>(bencher: Bencher<'_, '_>, layers: Layers) {
 fn in_flight(bencher: Bencher<'_, '_>, window: usize) {
     let layers = Layers::Frontier;
     let load = Load { layers, deliveries: 1_000_000, batch: 100, window, in_turn: true };
-    bencher.bench_local(|| stack::run(load));
+    bencher.bench_local(|| micro::run(load));
 }

@@ -1,4 +1,4 @@
-//! The stack that the benchmarks measure, and what drives it.
+//! The layers above a batch, in memory, and what drives them.
 
 use std::{
     convert::Infallible,
@@ -10,14 +10,11 @@ use std::{
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use metrics_util::debugging::DebuggingRecorder;
-use tidegate_core::{
+use tidegate::core::{
     Batch, Delivery, Epoch, Error, Frontier, Lease, LeaseOwner, Outcome, Outcomes, Record, Terms,
     TopicPartition,
 };
-use tidegate_decode::DecodeLayer;
-use tidegate_fence::FenceLayer;
-use tidegate_frontier::FrontierLayer;
-use tidegate_queue::{QueueConfig, QueueLayer};
+use tidegate::prelude::{DecodeLayer, FenceLayer, FrontierLayer, QueueConfig, QueueLayer};
 use tokio::{
     runtime::Builder,
     task::{coop::unconstrained, yield_now},
@@ -28,7 +25,11 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// Records metrics, and filters events at `info`.
-pub(crate) fn telemetry() {
+///
+/// # Panics
+///
+/// When something else does, as the second call.
+pub fn telemetry() {
     DebuggingRecorder::new().install().expect("nothing else records");
     let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO);
     tracing::subscriber::set_global_default(subscriber).expect("nothing else subscribes");
@@ -36,37 +37,47 @@ pub(crate) fn telemetry() {
 
 /// Which layers stand above the batches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Layers {
+pub enum Layers {
     /// None: batches are made and handed to the handler.
     Direct,
+    /// A queue.
     Queue,
-    /// And those before.
+    /// And a decoder of a few bytes.
     Decode,
+    /// And a fence.
     Fence,
+    /// And a frontier: all of them.
     Frontier,
 }
 
 impl Layers {
-    pub(crate) const ALL: [Self; 5] =
+    /// Each has one layer more than the one before it.
+    pub const ALL: [Self; 5] =
         [Self::Direct, Self::Queue, Self::Decode, Self::Fence, Self::Frontier];
 }
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) layers: Layers,
-    pub(crate) deliveries: i64,
+pub struct Load {
+    /// What they run through.
+    pub layers: Layers,
+    /// How many.
+    pub deliveries: i64,
     /// The most in a batch.
-    pub(crate) batch: usize,
+    pub batch: usize,
     /// The most in flight.
-    pub(crate) window: usize,
+    pub window: usize,
     /// Each batch takes a turn of the runtime, as any real one does: so the
     /// queue stays full, and what is in flight stays in memory.
-    pub(crate) in_turn: bool,
+    pub in_turn: bool,
 }
 
-/// Runs it once.
-pub(crate) fn run(load: Load) {
+/// Runs it once, on one thread.
+///
+/// # Panics
+///
+/// When the system has nothing for a runtime.
+pub fn run(load: Load) {
     let runtime = Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime needs no more");
     runtime.block_on(unconstrained(async {

@@ -1,0 +1,30 @@
+//! The benchmark.
+//!
+//! It is a program of its own, so that automation needs none of what it is made
+//! of. Here it is built, and takes the place of this process.
+
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
+
+use anyhow::{Context as _, Result};
+use xshell::{Shell, cmd};
+
+use crate::workspace::{Workspace, root};
+
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    /// What the benchmark is told; `--help` prints it
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    options: Vec<OsString>,
+}
+
+pub(crate) fn run(sh: &Shell, workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    cmd!(sh, "cargo build --release --package tidegate-bench --locked").run()?;
+    let bench = workspace.target().join("release").join("tidegate-bench");
+    let mut command = Command::new(&bench);
+    command
+        .current_dir(root())
+        .args(&arguments.options)
+        .env("CARGO_TARGET_DIR", workspace.target());
+    Err(command.exec()).with_context(|| format!("starting {}", bench.display()))
+}
