@@ -266,7 +266,21 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(moves, load)?;
+    case.phase("partitions go to a member, and come back");
+    let marks: Vec<_> = members.iter().map(|member| member.mark()).collect();
+    let third = case.start_plain("third").await?;
+    let all: Vec<_> = members.iter().chain([&third]).cloned().collect();
+    shared(case, &all).await?;
+    case.terminate(&third).await?;
     case.produce(after).await?;
+    shared(case, &members).await?;
+    // Who has known the old coordinator finds out all the same where they start.
+    for (member, mark) in members.iter().zip(marks) {
+        let log = member.log();
+        let late = "where it starts is not known yet";
+        let late = log[mark..].iter().find(|event| event.message == late);
+        ensure!(late.is_none(), "{} did not find out where partitions start", member.name());
+    }
     // Some may be there twice: a write was repeated that had been done.
     case.find_ends().await?;
     end(case, &members).await
