@@ -69,7 +69,8 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
         },
         Err(error) if error.is::<Missing>() => {
             progress.say(format_args!("NOT_RUN  everything: {error}"));
-            let evidence = planned.iter().map(|it| it.not_run(&error)).collect::<Vec<_>>();
+            let evidence =
+                planned.iter().map(|it| it.not_run(arguments.seed, &error)).collect::<Vec<_>>();
             report::write(&directory, &id, &evidence).await?;
             return Ok(Ended::NotRun);
         }
@@ -132,9 +133,10 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
 
 impl Planned {
     /// What is known of it when there is nothing to run it on.
-    fn not_run(&self, error: &anyhow::Error) -> Evidence {
+    fn not_run(&self, seed: u64, error: &anyhow::Error) -> Evidence {
         let mut evidence = Evidence::new(self.experiment.name, self.protocol, &Versions::default());
         evidence.about = self.experiment.about.to_owned();
+        evidence.seed = seed;
         evidence.reasons.push(format!("{error:#}"));
         evidence.ended = evidence.began;
         evidence

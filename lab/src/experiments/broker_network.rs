@@ -13,14 +13,14 @@ use xtask::services::{Server, Signal};
 
 use super::{
     Experiment,
-    common::{feed, shared, takes_all},
+    common::{far, feed, finish, shared, takes_all},
     data::{Halves, wide},
 };
 use crate::{
     case::{Case, until},
     member::Member,
     services::KafkaProxy,
-    worker::{Arguments, Logged, Protocol},
+    worker::{Logged, Protocol},
 };
 
 const PARTITIONS: i32 = 4;
@@ -104,11 +104,10 @@ async fn pair<'a>(
     case: &'a Case,
     records: &Halves,
 ) -> Result<(Arc<Member>, Arc<Member>, KafkaProxy<'a>)> {
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "far").await?;
     case.create_topic(PARTITIONS).await?;
     case.phase("two members work");
-    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    let far = case.start(arguments).await?;
     let near = case.start_plain("near").await?;
     shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
     case.produce(&records.first).await?;
@@ -140,7 +139,7 @@ async fn for_a_while(case: &Case, mode: Mode, loses: bool) -> Result<()> {
         let lost = far.log()[mark..].iter().any(has_stopped);
         ensure!(lost, "far has lost its partitions, and says nothing");
     }
-    finish(case, &[far, near]).await
+    end(case, &[far, near]).await
 }
 
 /// Its work is over, by an event, a commit's answer or the clock.
@@ -190,16 +189,11 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
     let refused = far.log();
     let refused = refused[mark..].iter().filter(|it| it.message == "a commit was not accepted");
     case.count("commits refused", refused.count());
-    finish(case, &[far, near]).await
+    end(case, &[far, near]).await
 }
 
-async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
-    case.phase("the rest is read");
-    case.consumed().await?;
-    for member in members {
-        case.terminate(member).await?;
-    }
-    let findings = case.judge(rules()).await?;
+async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+    let findings = finish(case, members, rules()).await?;
     case.count("went back", findings.counts.committed_went_back);
     Ok(())
 }
@@ -227,7 +221,7 @@ async fn restarted(case: &Case, signal: Signal) -> Result<()> {
     until("the broker takes records again", async || Ok(case.produce(after).await.ok()))
         .await
         .context("writing after the restart")?;
-    finish(case, &members).await
+    end(case, &members).await
 }
 
 async fn frozen(case: &Case) -> Result<()> {
@@ -239,7 +233,7 @@ async fn frozen(case: &Case) -> Result<()> {
     sleep(LONG).await;
     case.services().signal_kafka(Signal::SIGCONT).await?;
     case.relief("the broker goes on (SIGCONT)");
-    finish(case, &members).await
+    end(case, &members).await
 }
 
 async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
@@ -272,10 +266,24 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(moves, load)?;
+    case.phase("partitions go to a member, and come back");
+    let marks: Vec<_> = members.iter().map(|member| member.mark()).collect();
+    let third = case.start_plain("third").await?;
+    let all: Vec<_> = members.iter().chain([&third]).cloned().collect();
+    shared(case, &all).await?;
+    case.terminate(&third).await?;
     case.produce(after).await?;
+    shared(case, &members).await?;
+    // Who has known the old coordinator finds out all the same where they start.
+    for (member, mark) in members.iter().zip(marks) {
+        let log = member.log();
+        let late = "where it starts is not known yet";
+        let late = log[mark..].iter().find(|event| event.message == late);
+        ensure!(late.is_none(), "{} did not find out where partitions start", member.name());
+    }
     // Some may be there twice: a write was repeated that had been done.
     case.find_ends().await?;
-    finish(case, &members).await
+    end(case, &members).await
 }
 
 fn stop(node: &mut Server, signal: Signal) -> Result<()> {

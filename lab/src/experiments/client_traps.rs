@@ -13,12 +13,12 @@ use tokio::{
 
 use super::{
     Experiment,
-    common::{feed, feed_until, shared, takes_all},
+    common::{far, feed, feed_until, finish, shared, takes_all},
     data::{plain_over, wide},
 };
 use crate::{
     case::{Case, until},
-    member::{Member, PATIENCE},
+    member::PATIENCE,
     worker::{Arguments, Protocol},
 };
 
@@ -64,16 +64,6 @@ pub(super) const ALL: &[Experiment] = &[
     ),
 ];
 
-async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
-    case.phase("the rest is read");
-    case.consumed().await?;
-    for member in members {
-        case.terminate(member).await?;
-    }
-    case.judge(Rules::default()).await?;
-    Ok(())
-}
-
 async fn end_of_partition(case: &Case) -> Result<()> {
     const ROUNDS: usize = 8;
 
@@ -110,17 +100,17 @@ async fn end_of_partition(case: &Case) -> Result<()> {
     let rebalances = case.logged("partitions revoked");
     ensure!(rebalances >= ROUNDS, "the fault did not take effect: {rebalances} revokes");
     case.count("revokes", rebalances);
-    finish(case, &[steady]).await
+    finish(case, &[steady], Rules::default()).await?;
+    Ok(())
 }
 
 async fn failed_offset_fetch(case: &Case) -> Result<()> {
     let records = wide(case.seed, 600, PARTITIONS);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "far").await?;
     case.create_topic(PARTITIONS).await?;
     case.produce(&records.first).await?;
     let held = proxy.hold_requests(Message::request(ApiKey::OFFSET_FETCH));
-    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    let far = case.start(arguments).await?;
     held.reached(PATIENCE).await?;
     let near = case.start_plain("near").await?;
     // It has something to do with the group by now, if not a partition.
@@ -131,7 +121,8 @@ async fn failed_offset_fetch(case: &Case) -> Result<()> {
     case.phase("both have a share");
     shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
     case.produce(&records.second).await?;
-    finish(case, &[far, near]).await
+    finish(case, &[far, near], Rules::default()).await?;
+    Ok(())
 }
 
 /// A time-out that fires while the client waits must do no harm: in another
@@ -141,12 +132,11 @@ async fn late_look_up(case: &Case) -> Result<()> {
     const LATE: Duration = Duration::from_millis(4_500);
 
     let records = wide(case.seed, 600, PARTITIONS);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "member").await?;
     case.create_topic(PARTITIONS).await?;
     case.produce(&records.first).await?;
     let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_FETCH));
-    let member = case.start(Arguments { kafka, ..case.arguments("member") }).await?;
+    let member = case.start(arguments).await?;
     held.answered(PATIENCE).await?;
     case.fault("the answer to the look-up of committed offsets is held");
     sleep(LATE).await;
@@ -155,17 +145,17 @@ async fn late_look_up(case: &Case) -> Result<()> {
     held.release();
     case.relief("it arrives");
     case.produce(&records.second).await?;
-    finish(case, &[member]).await
+    finish(case, &[member], Rules::default()).await?;
+    Ok(())
 }
 
 async fn commit_parked_at_close(case: &Case) -> Result<()> {
     const BOUND: Duration = Duration::from_secs(40);
 
     let records = wide(case.seed, 2_000, PARTITIONS);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "far").await?;
     case.create_topic(PARTITIONS).await?;
-    let far = case.start(Arguments { kafka, work: 2, ..case.arguments("far") }).await?;
+    let far = case.start(Arguments { work: 2, ..arguments }).await?;
     takes_all(case, &far).await?;
     case.produce(&records.first).await?;
     far.logs(0, "a commit is accepted", |_| true).await?;
@@ -180,7 +170,8 @@ async fn commit_parked_at_close(case: &Case) -> Result<()> {
     case.phase(&format!("it ended with {}", status.expect("it was looked at")?));
     let near = case.start_plain("near").await?;
     case.produce(&records.second).await?;
-    finish(case, &[near]).await
+    finish(case, &[near], Rules::default()).await?;
+    Ok(())
 }
 
 async fn closed_again_and_again(case: &Case) -> Result<()> {
@@ -209,7 +200,8 @@ async fn closed_again_and_again(case: &Case) -> Result<()> {
     try_join!(closing, load)?;
     case.fault(format!("{ROUNDS} members were closed under load"));
     let last = case.start_plain("last").await?;
-    finish(case, &[last]).await
+    finish(case, &[last], Rules::default()).await?;
+    Ok(())
 }
 
 async fn stale_epochs(case: &Case) -> Result<()> {
@@ -220,10 +212,9 @@ async fn stale_epochs(case: &Case) -> Result<()> {
 
     // One partition, which stays where it is whoever joins.
     let records = plain_over(case.seed, 12_000, 40, 1);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "keeper").await?;
     case.create_topic(1).await?;
-    let keeper = Arguments { kafka, commit_interval: 50, ..case.arguments("keeper") };
+    let keeper = Arguments { commit_interval: 50, ..arguments };
     let keeper = case.start(keeper).await?;
     takes_all(case, &keeper).await?;
     let mark = keeper.mark();
@@ -276,15 +267,15 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     case.count("refusals in a row", longest);
     let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
     ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
-    finish(case, &members).await
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
 }
 
 async fn rebuilt(case: &Case) -> Result<()> {
     let records = wide(case.seed, 3_000, PARTITIONS);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "far").await?;
     case.create_topic(PARTITIONS).await?;
-    let far = Arguments { kafka, stall: 2_000, ..case.arguments("far") };
+    let far = Arguments { stall: 2_000, ..arguments };
     let far = case.start(far).await?;
     let near = case.start_plain("near").await?;
     let both = [Arc::clone(&far), Arc::clone(&near)];
@@ -299,5 +290,6 @@ async fn rebuilt(case: &Case) -> Result<()> {
         shared(case, &both).await
     };
     try_join!(feed(case, &records.second, 150), replaced)?;
-    finish(case, &[far, near]).await
+    finish(case, &[far, near], Rules::default()).await?;
+    Ok(())
 }

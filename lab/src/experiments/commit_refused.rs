@@ -9,14 +9,14 @@ use tidegate_testkit::{ApiKey, LedgerRecord, Message};
 
 use super::{
     Experiment,
-    common::{shared, takes_all},
+    common::{far, finish, shared, takes_all},
     data::{Halves, plain_over, wide},
 };
 use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
     services::KafkaProxy,
-    worker::{Arguments, Logged, Protocol},
+    worker::{Logged, Protocol},
 };
 
 /// The experiments.
@@ -46,11 +46,10 @@ async fn unknown_member(case: &Case) -> Result<()> {
     const PARTITIONS: i32 = 4;
 
     let records = wide(case.seed, 800, PARTITIONS);
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "far").await?;
     case.create_topic(PARTITIONS).await?;
     case.phase("two members work");
-    let far = case.start(Arguments { kafka, ..case.arguments("far") }).await?;
+    let far = case.start(arguments).await?;
     let near = case.start_plain("near").await?;
     let both = [Arc::clone(&far), Arc::clone(&near)];
     shared(case, &both).await?;
@@ -76,7 +75,8 @@ async fn unknown_member(case: &Case) -> Result<()> {
     case.fault(format!("{}: {}", answered.message, answered.text("error").unwrap_or_default()));
     case.phase("it joins again");
     shared(case, &both).await?;
-    finish(case, &[far, near]).await
+    finish(case, &[far, near], Rules::default()).await?;
+    Ok(())
 }
 
 fn is_refusal(event: &Logged) -> bool {
@@ -94,11 +94,10 @@ async fn keeper<'a>(
     case: &'a Case,
     records: &Halves,
 ) -> Result<(Arc<Member>, KafkaProxy<'a>, GroupAdmin)> {
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
+    let (proxy, arguments) = far(case, "keeper").await?;
     case.create_topic(1).await?;
     case.phase("one member works on one partition");
-    let keeper = case.start(Arguments { kafka, ..case.arguments("keeper") }).await?;
+    let keeper = case.start(arguments).await?;
     takes_all(case, &keeper).await?;
     case.produce(&records.first).await?;
     case.consumed().await?;
@@ -133,7 +132,8 @@ async fn stale_generation(case: &Case) -> Result<()> {
     answer.release();
     refused(case, &keeper, mark, expected).await?;
     keeps_it(case, &keeper, mark)?;
-    finish(case, &[keeper, other]).await
+    finish(case, &[keeper, other], Rules::default()).await?;
+    Ok(())
 }
 
 /// The first member of a classic group assigns the partitions, and asks for the
@@ -153,7 +153,8 @@ async fn rebalance_in_progress(case: &Case) -> Result<()> {
     topics.release();
     refused(case, &keeper, mark, "RebalanceInProgress").await?;
     keeps_it(case, &keeper, mark)?;
-    finish(case, &[keeper, other]).await
+    finish(case, &[keeper, other], Rules::default()).await?;
+    Ok(())
 }
 
 /// Lets a member finish something, and send a commit for it.
@@ -188,14 +189,5 @@ fn keeps_it(case: &Case, member: &Member, mark: usize) -> Result<()> {
     let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
     ensure!(lost.is_none(), "{} gave up what it had: {lost:?}", member.name());
     case.phase("the rest is read");
-    Ok(())
-}
-
-async fn finish(case: &Case, members: &[Arc<Member>]) -> Result<()> {
-    case.consumed().await?;
-    for member in members {
-        case.terminate(member).await?;
-    }
-    case.judge(Rules::default()).await?;
     Ok(())
 }

@@ -3,13 +3,16 @@
 use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
-use tidegate_testkit::LedgerRecord;
+use tidegate_oracle::{Findings, Rules};
+use tidegate_testkit::{LedgerRecord, Point};
 use tokio::time::sleep;
 
 use super::data::Halves;
 use crate::{
     case::{Case, until},
     member::Member,
+    services::KafkaProxy,
+    worker::Arguments,
 };
 
 /// Starts members as they are by default, and waits until each has a share of
@@ -41,6 +44,33 @@ pub(super) async fn shared(case: &Case, members: &[Arc<Member>]) -> Result<()> {
         Ok((taken.len() == all).then_some(()))
     })
     .await
+}
+
+/// The points at which a layer stands.
+pub(super) const LAYERS: [Point; 6] = [
+    Point::Admitted,
+    Point::BeforeBegin,
+    Point::AfterMarker,
+    Point::AfterEffect,
+    Point::AfterCommit,
+    Point::Completed,
+];
+
+/// A proxy before the broker, and the arguments of a member behind it.
+pub(super) async fn far<'a>(case: &'a Case, name: &str) -> Result<(KafkaProxy<'a>, Arguments)> {
+    let proxy = case.services().kafka_proxy().await?;
+    let kafka = proxy.addr().to_string();
+    Ok((proxy, Arguments { kafka, ..case.arguments(name) }))
+}
+
+/// The rest is read, the members end in order, and the oracle judges.
+pub(super) async fn finish(case: &Case, members: &[Arc<Member>], rules: Rules) -> Result<Findings> {
+    case.phase("the rest is read");
+    case.consumed().await?;
+    for member in members {
+        case.terminate(member).await?;
+    }
+    case.judge(rules).await
 }
 
 /// Waits until one member has all partitions.

@@ -9,7 +9,7 @@ use tokio::try_join;
 
 use super::{
     Experiment,
-    common::{feed_until, takes_all},
+    common::{LAYERS, far, feed_until, finish, takes_all},
     data::{Halves, plain_over, wide},
 };
 use crate::{
@@ -23,16 +23,6 @@ const PARTITIONS: i32 = 4;
 const RATE: usize = 60;
 /// Records for each death: enough for 15 s.
 const PER_DEATH: usize = 900;
-
-/// The points that a layer stands at.
-const LAYERS: [Point; 6] = [
-    Point::Admitted,
-    Point::BeforeBegin,
-    Point::AfterMarker,
-    Point::AfterEffect,
-    Point::AfterCommit,
-    Point::Completed,
-];
 
 /// The experiments.
 pub(super) const ALL: &[Experiment] = &[
@@ -118,10 +108,8 @@ async fn at_commit(case: &Case) -> Result<()> {
 }
 
 async fn at_offset_commit(case: &Case) -> Result<()> {
-    let proxy = case.services().kafka_proxy().await?;
-    let kafka = proxy.addr().to_string();
-    let victim = Arguments { kafka, ..case.arguments("victim") };
-    crash(case, victim, async |victim| {
+    let (proxy, arguments) = far(case, "victim").await?;
+    crash(case, arguments, async |victim| {
         // Not one of its first, which may commit nothing new.
         victim.works().await?;
         let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
@@ -187,9 +175,6 @@ async fn under_load(
     let load = feed_until(case, &records, RATE, &over);
     try_join!(deaths, load)?;
     case.count("deaths", case.killed());
-    case.phase("the rest is read");
-    case.consumed().await?;
-    case.terminate(&survivor).await?;
-    case.judge(Rules::default()).await?;
+    finish(case, &[survivor], Rules::default()).await?;
     Ok(())
 }

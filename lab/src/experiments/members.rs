@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     Experiment,
-    common::{feed, shared, takes_all},
+    common::{feed, finish, shared, takes_all},
     data::{Halves, delta, ledger_with, wide},
 };
 use crate::{
@@ -69,16 +69,6 @@ pub(super) const ALL: &[Experiment] = &[
     .on(&[Protocol::Eager]),
 ];
 
-async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
-    case.phase("the rest is read");
-    case.consumed().await?;
-    for member in members {
-        case.terminate(member).await?;
-    }
-    case.judge(Rules::default()).await?;
-    Ok(())
-}
-
 async fn hot_partition(case: &Case) -> Result<()> {
     const WIDE: i32 = 8;
 
@@ -101,7 +91,8 @@ async fn hot_partition(case: &Case) -> Result<()> {
     ensure!(hot < case.end(0), "the others had to wait for the hot partition");
     case.consumed().await?;
     case.count("hot one done after ms", i64::try_from(began.elapsed().as_millis())?);
-    end(case, &members).await
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
 }
 
 async fn simultaneous_restart(case: &Case) -> Result<()> {
@@ -129,7 +120,8 @@ async fn simultaneous_restart(case: &Case) -> Result<()> {
         super::common::members(case, &["a3", "b3", "c3"]).await
     };
     let ((), third) = try_join!(feed(case, &records.second, RATE), restarts)?;
-    end(case, &third).await
+    finish(case, &third, Rules::default()).await?;
+    Ok(())
 }
 
 async fn more_members(case: &Case) -> Result<()> {
@@ -159,7 +151,8 @@ async fn more_members(case: &Case) -> Result<()> {
     };
     try_join!(feed(case, &records.second, RATE), fault)?;
     case.count("members left", members.len());
-    end(case, &members.into_iter().collect::<Vec<_>>()).await
+    finish(case, &members.into_iter().collect::<Vec<_>>(), Rules::default()).await?;
+    Ok(())
 }
 
 async fn storm(case: &Case) -> Result<()> {
@@ -197,7 +190,8 @@ async fn storm(case: &Case) -> Result<()> {
     let ((), here) = try_join!(feed(case, &records.second, RATE), comings)?;
     let mut members: Vec<_> = here.into_iter().collect();
     members.push(steady);
-    end(case, &members).await
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
 }
 
 fn with_identity(case: &Case, name: &str, identity: &str) -> Arguments {
@@ -229,7 +223,8 @@ async fn static_restart(case: &Case) -> Result<()> {
         let needless = second.log()[mark..].iter().find(|event| moved(&event.message)).cloned();
         ensure!(needless.is_none(), "the other member saw a rebalance: {needless:?}");
     }
-    end(case, &[again, second]).await
+    finish(case, &[again, second], Rules::default()).await?;
+    Ok(())
 }
 
 async fn static_taken(case: &Case) -> Result<()> {
@@ -250,7 +245,8 @@ async fn static_taken(case: &Case) -> Result<()> {
     let said = said.context("it says why it ends")?;
     ensure!(said.contains("group.instance.id"), "it says: {said}");
     case.fault(format!("{} has lost its identity, and ended", loser.name()));
-    end(case, &[winner, second]).await
+    finish(case, &[winner, second], Rules::default()).await?;
+    Ok(())
 }
 
 async fn rolling_upgrade(case: &Case) -> Result<()> {
@@ -286,5 +282,6 @@ async fn rolling_upgrade(case: &Case) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(feed(case, &records.second, 200), rolls)?;
-    end(case, &members).await
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
 }

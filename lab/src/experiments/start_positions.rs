@@ -304,8 +304,12 @@ async fn made_anew_under_a_member(case: &Case) -> Result<()> {
     let effects = i64::try_from(judged.counts.effects)?;
     make_anew(case, &records).await?;
     stopped(case, &member, "made anew").await?;
-    nothing_more(case, effects).await?;
+    // A classic member reads on until it has looked at the topic's id.
+    let seen = case.schema.number("SELECT count(*) FROM entry").await? - effects;
+    case.count("effects before it was seen", seen);
+    ensure!(case.protocol != Protocol::Consumer || seen == 0, "{seen} effects were made");
     case.terminate(&member).await?;
+    nothing_more(case, effects + seen).await?;
 
     case.phase("somebody decides: the target is built anew");
     case.schema.execute("DELETE FROM entry").await?;

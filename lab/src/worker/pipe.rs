@@ -56,7 +56,13 @@ impl Pipe {
             }
         });
         let mut lines = BufReader::new(stdin()).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
+        loop {
+            let line = match lines.next_line().await {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                // The runtime ends, and the process in its own way.
+                Err(_) => return,
+            };
             match line.as_str() {
                 "counters" => self.say(&Line::Counters(self.counters())).await,
                 "status" => self.say(&Line::Status(self.standing())).await,

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tidegate_testkit::{Command, Mode, Point, Proxy, Toward, When};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{goes_on, tally::Tally};
+use super::{super::common::LAYERS, goes_on, tally::Tally};
 use crate::{
     case::Case,
     member::Member,
@@ -26,16 +26,6 @@ pub(super) struct Slot<'a> {
     kafka: KafkaProxy<'a>,
     database: Proxy,
 }
-
-/// The points at which a layer stands.
-const POINTS: [Point; 6] = [
-    Point::Admitted,
-    Point::BeforeBegin,
-    Point::AfterMarker,
-    Point::AfterEffect,
-    Point::AfterCommit,
-    Point::Completed,
-];
 
 /// How long a member may be without work.
 const IDLE: Duration = Duration::from_secs(8);
@@ -208,7 +198,7 @@ impl<'a> Slot<'a> {
     }
 
     fn point(&mut self) -> Point {
-        POINTS[self.chance.usize(0..POINTS.len())]
+        LAYERS[self.chance.usize(0..LAYERS.len())]
     }
 
     // ===== networks =====
