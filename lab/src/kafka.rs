@@ -139,6 +139,13 @@ impl Cluster {
         ends.collect()
     }
 
+    /// Whether the cluster says that there is no such topic.
+    pub(crate) fn lacks(&self, topic: &str) -> bool {
+        let metadata = self.admin.inner().fetch_metadata(Some(topic), PATIENCE);
+        let unknown = Some(Code::UnknownTopicOrPartition);
+        metadata.is_ok_and(|it| it.topics().iter().all(|it| it.error().map(Code::from) == unknown))
+    }
+
     fn partitions(&self, topic: &str) -> Option<usize> {
         let metadata = self.admin.inner().fetch_metadata(Some(topic), PATIENCE).ok()?;
         let topic = metadata.topics().iter().find(|it| it.name() == topic)?;

@@ -328,8 +328,9 @@ async fn make_anew(case: &Case, records: &Halves) -> Result<()> {
     case.phase("the topic is made anew");
     case.set_offsets(async || {
         case.cluster.delete_topic(&case.topic).await?;
-        let again = async || Ok(case.create_topic(1).await.ok());
-        until("the topic is gone, and can be made anew", again).await
+        let gone = async || Ok(case.cluster.lacks(&case.topic).then_some(()));
+        until("the topic is gone", gone).await?;
+        case.create_topic(1).await
     })
     .await?;
     case.produce(&records.first).await?;
