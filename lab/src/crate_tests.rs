@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::{Result, ensure};
 use tidegate_oracle::Verdict;
 use tokio::time::sleep;
-use xtask::services::Signal;
+use xtask::{feature_arguments, services::Signal};
 
 use crate::{
     evidence::Evidence,
@@ -49,7 +49,7 @@ async fn cargo_test(services: &Services, directory: &Path) -> Result<i64> {
     let output = std::fs::File::create(&log)?;
     let mut command = Command::new(cargo);
     // Of the whole workspace, so that the features are those that are built.
-    command.args(["test", "--workspace", "--all-features", "--locked"]);
+    command.args(["test", "--workspace", "--locked"]).args(feature_arguments()?);
     command.args(PROGRAMS.iter().flat_map(|program| ["--test", program]));
     command
         .env("TIDEGATE_KAFKA", services.bootstrap())

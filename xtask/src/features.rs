@@ -1,12 +1,41 @@
-//! Every feature alone, and every pair.
+//! Features: all that can be built here, and every one alone, and every pair.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, env, process::Command};
 
 use anyhow::Result;
 use cargo_metadata::Package;
 use xshell::{Shell, cmd};
 
-use crate::workspace::Workspace;
+use crate::{report::note, workspace::Workspace};
+
+/// The feature that needs the development files of OpenSSL.
+const SSL: &str = "ssl";
+
+/// The arguments that switch on every feature that can be built here.
+///
+/// All, but for TLS where there is no OpenSSL to build it with.
+///
+/// # Errors
+///
+/// When Cargo cannot read the workspace.
+pub fn feature_arguments() -> Result<Vec<String>> {
+    if has_openssl() {
+        return Ok(vec!["--all-features".to_owned()]);
+    }
+    note(&"the feature `ssl` is left out: pkg-config knows no openssl (install libssl-dev)");
+    let workspace = Workspace::load()?;
+    let named = |package| {
+        let features = features(package).into_iter().filter(|name| *name != SSL);
+        features.map(move |feature| format!("{}/{feature}", package.name))
+    };
+    let all: Vec<_> = workspace.packages().into_iter().flat_map(named).collect();
+    Ok(vec!["--features".to_owned(), all.join(",")])
+}
+
+fn has_openssl() -> bool {
+    let asked = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    env::var_os("OPENSSL_DIR").is_some() || asked.is_ok_and(|status| status.success())
+}
 
 /// Checks the libraries and programs of each crate with no feature, with each
 /// one, and with each pair.
@@ -15,8 +44,11 @@ use crate::workspace::Workspace;
 /// back. Clippy it is, since `-D warnings` reaches our crates alone through it,
 /// and the dependencies stay built.
 pub(crate) fn run(sh: &Shell, workspace: &Workspace) -> Result<()> {
+    let ssl = has_openssl();
     for package in workspace.packages() {
-        for features in sets(&features(package)) {
+        let mut features = features(package);
+        features.retain(|name| ssl || *name != SSL);
+        for features in sets(&features) {
             let (name, features) = (&*package.name, features.join(","));
             cmd!(
                 sh,

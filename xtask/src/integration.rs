@@ -8,7 +8,10 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
-use crate::workspace::{Workspace, root};
+use crate::{
+    features::feature_arguments,
+    workspace::{Workspace, root},
+};
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -21,7 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(sh: &Shell, workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     // All targets, so that the features are those of the tests: what those have
     // built is not built again.
-    cmd!(sh, "cargo build --workspace --all-targets --all-features --locked").run()?;
+    let features = feature_arguments()?;
+    cmd!(sh, "cargo build --workspace --all-targets {features...} --locked").run()?;
     let lab = workspace.target().join("debug").join("tidegate-lab");
     let mut command = Command::new(&lab);
     command

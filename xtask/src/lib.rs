@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
+pub use self::features::feature_arguments;
 use self::workspace::Workspace;
 
 /// Tidegate's automation.

@@ -3,15 +3,16 @@
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-use crate::{deny, tidy, workspace::Workspace};
+use crate::{deny, features::feature_arguments, tidy, workspace::Workspace};
 
 pub(crate) fn run(sh: &Shell, workspace: &Workspace) -> Result<()> {
     tidy::run(workspace)?;
     cmd!(sh, "cargo fmt --all --check").run()?;
     deny::run(sh)?;
-    cmd!(sh, "cargo clippy --workspace --all-targets --all-features --locked -- -D warnings")
+    let features = &feature_arguments()?;
+    cmd!(sh, "cargo clippy --workspace --all-targets {features...} --locked -- -D warnings")
         .run()?;
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    cmd!(sh, "cargo doc --workspace --all-features --no-deps --locked").run()?;
+    cmd!(sh, "cargo doc --workspace {features...} --no-deps --locked").run()?;
     Ok(())
 }
