@@ -111,6 +111,11 @@ pub(crate) const PEERS: Row = Row {
     run: |bench| Box::pin(peers::run(bench)),
 };
 
+/// So many partitions, in words.
+fn partitions(count: i32) -> String {
+    if count == 1 { "1 partition".to_owned() } else { format!("{count} partitions") }
+}
+
 /// How long a commit that flushes takes.
 pub(crate) async fn commit_millis(database: &str) -> Result<f64> {
     let mut connection = PgConnection::connect(database).await?;

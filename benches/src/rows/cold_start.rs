@@ -26,6 +26,6 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
         }
     }
     let [ours, theirs] = millis.map(Series::new);
-    let name = format!("cold-start, {partitions} partitions");
+    let name = format!("cold-start, {}", super::partitions(partitions));
     Ok(vec![Line::new(name, "ms", ours, ("raw", theirs), Bar::Reported)])
 }

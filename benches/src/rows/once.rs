@@ -23,7 +23,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
         let sides = [one, four, by_hand];
         let ([one, four, by_hand], tallies) = bench.rounds_of(&sides, Tally::steady_rate).await?;
         let line = |lanes: &str, ours, tally: &Tally| {
-            let name = format!("once, {partitions} partitions, {lanes}");
+            let name = format!("once, {}, {lanes}", super::partitions(partitions));
             let theirs = ("by hand", by_hand.clone());
             let note = format!("{:.0} records in a transaction", tally.batch());
             Line::new(name, "records/s", ours, theirs, Bar::AtLeast(bar)).with_note(note)

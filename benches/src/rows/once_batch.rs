@@ -20,7 +20,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
         let by_hand = Side { program: Program::ByHandBulk, ..ours.clone() };
         let sides = [ours, by_hand];
         let ([ours, theirs], tallies) = bench.rounds_of(&sides, Tally::steady_rate).await?;
-        let name = format!("once-batch, {partitions} partitions, up to {batch}");
+        let name = format!("once-batch, {}, up to {batch}", super::partitions(partitions));
         let [our_batch, their_batch] = tallies.map(|tally| tally.batch());
         let note = format!("{our_batch:.0} and {their_batch:.0} records in a transaction");
         let theirs = ("by hand", theirs);
