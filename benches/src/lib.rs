@@ -1,8 +1,8 @@
 //! What Tidegate costs, as ratios to what somebody would write without it.
 //!
-//! A [row](rows) runs programs of two kinds in turn, on the same topic: a stack
+//! A row (`rows`) runs programs of two kinds in turn, on the same topic: a stack
 //! of Tidegate, and a small consumer loop as its library's documentation would
-//! have it. Each [program](programs) is a process of its own, checked after
+//! have it. Each program (`programs`) is a process of its own, checked after
 //! each run, so that a figure of a run that was wrong is never seen. The layers
 //! alone are in [`micro`].
 

@@ -37,6 +37,10 @@ const RATE: usize = 100;
 /// How often records are written.
 const TURN: Duration = Duration::from_millis(500);
 
+/// A broker that was killed may be away for this long: on a busy machine it
+/// takes a minute to start.
+const AWAY: Duration = Duration::from_secs(300);
+
 async fn chaos(case: &Case) -> Result<()> {
     let lasts = case.scale.chaos;
     let records = records(case.seed, usize::try_from(lasts.as_secs())? * RATE);
@@ -107,7 +111,11 @@ async fn load(case: &Case, records: &[LedgerRecord]) -> Result<()> {
     let size = (RATE * usize::try_from(TURN.as_millis())? / 1_000).max(1);
     let mut next = Instant::now();
     for records in records.chunks(size) {
-        until("the broker takes records", async || Ok(case.produce(records).await.ok())).await?;
+        let since = Instant::now();
+        while let Err(error) = case.produce(records).await {
+            ensure!(since.elapsed() < AWAY, "the broker takes no records: {error:#}");
+            sleep(TURN).await;
+        }
         next += TURN;
         sleep_until(next).await;
     }
