@@ -32,8 +32,9 @@
 //!
 //! There is one stack for each assignment, as there is one service for each
 //! connection of an HTTP server: the source calls the application's
-//! make-service with each partition that it is given. A stack in the wrong
-//! order does not compile, and the compiler's message names the missing layer.
+//! make-service with each partition that it is given. A stack without a
+//! frontier or a queue, or with an inbox or a sequencer out of place, does not
+//! compile, and the compiler's message names the missing layer.
 //!
 //! # Example
 //!

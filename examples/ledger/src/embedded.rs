@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use tidegate::prelude::*;
 use tidegate_testkit::{Broker, BrokerConfig, LedgerConfig, NewRecord};
 use tokio::time::{Instant, sleep};
@@ -14,6 +14,7 @@ use crate::{
     counts::Counts,
     member::{self, Member},
     progress::{Progress, say},
+    signals::told_to_end,
     tables,
 };
 
@@ -23,7 +24,16 @@ const MEMBERS: usize = 3;
 // Nothing takes so long; if it does, the audit says what is missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+// Properties that say where another broker is.
+const ELSEWHERE: &[&str] = &["bootstrap.servers", "metadata.broker.list"];
+
 pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
+    let elsewhere = |(name, _): &&(String, String)| ELSEWHERE.contains(&name.as_str());
+    let elsewhere = arguments.properties.iter().find(elsewhere);
+    ensure!(
+        elsewhere.is_none(),
+        "the broker is in this process: give the address of another with `--kafka`",
+    );
     let mut config = LedgerConfig::new(arguments.seed, arguments.produce.unwrap_or(TRANSFERS));
     config.partitions = arguments.partitions;
     let ledger = config.generate();
@@ -41,7 +51,7 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
     let database = Database::open(options()).await?;
     tables::create(&database).await?;
 
-    let members = arguments.instances.unwrap_or(MEMBERS).max(1);
+    let members = arguments.instances.unwrap_or(MEMBERS);
     say(&format!(
         "{} records in {} partitions, {members} members, an embedded broker and a SQLite file",
         ledger.records.len(),
@@ -67,6 +77,7 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
     let mut progress = Progress::new(Some(all));
     // One leaves at a third, and comes back as another at two.
     let (mut left, mut back) = (members < 2, members < 2);
+    let (mut told, mut told_to) = (std::pin::pin!(told_to_end()), false);
     loop {
         for member in &running {
             progress.show(&member.name, &member.status);
@@ -86,7 +97,13 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
         if committed && left && back || progress.still() > PATIENCE {
             break;
         }
-        sleep(Duration::from_millis(50)).await;
+        tokio::select! {
+            () = &mut told => {
+                told_to = true;
+                break;
+            }
+            () = sleep(Duration::from_millis(50)) => {}
+        }
     }
     let took = started.elapsed();
     running.iter().for_each(Member::stop);
@@ -95,6 +112,9 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
         member.ended().await?;
     }
     progress.finish();
+    if told_to {
+        bail!("it was told to end, and has audited nothing");
+    }
     let audit = Audit::of(arguments, broker.bootstrap(), &url, Some(&ledger)).await?;
     audit::report_work(counts, took);
     audit.report();

@@ -17,6 +17,7 @@ mod ledger;
 mod member;
 mod progress;
 mod real;
+mod signals;
 mod tables;
 
 use std::process::ExitCode;

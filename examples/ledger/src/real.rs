@@ -5,13 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tidegate::{kafka::KafkaSource, prelude::*, sql::OpenError};
 use tidegate_testkit::{Cluster, LedgerConfig, NewRecord};
-use tokio::{
-    signal::{
-        ctrl_c,
-        unix::{SignalKind, signal},
-    },
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Outcome,
@@ -20,6 +14,7 @@ use crate::{
     counts::Counts,
     member::{self, Member},
     progress::{Progress, say},
+    signals::told_to_end,
     tables,
 };
 
@@ -62,7 +57,8 @@ pub(crate) async fn run(arguments: &Arguments, kafka: &str, counts: &Counts) -> 
 /// Writes transfers to the topic, which is made if it is not there.
 async fn produce(arguments: &Arguments, kafka: &str, transfers: usize) -> anyhow::Result<()> {
     let cluster = Cluster::at(kafka);
-    let is_new = cluster.create_topic(&arguments.topic, arguments.partitions).await?;
+    let is_new = cluster.create_topic(&arguments.topic, arguments.partitions).await;
+    let is_new = is_new.with_context(|| format!("no topic can be made at {kafka}"))?;
     if !is_new {
         // Revisions begin at 1, so more of them would contradict what is there.
         bail!("topic `{}` is there: `--produce` fills a new one", arguments.topic);
@@ -84,7 +80,7 @@ async fn work(
 ) -> anyhow::Result<()> {
     let name = |number| format!("{}-{number}", std::process::id());
     let start = |number| Member::start(name(number), config.clone(), arguments, database);
-    let instances = arguments.instances.unwrap_or(1).max(1);
+    let instances = arguments.instances.unwrap_or(1);
     let members = (1..=instances).map(start).collect::<anyhow::Result<Vec<_>>>()?;
     let mut told = std::pin::pin!(told_to_end());
     let mut progress = Progress::new(None);
@@ -120,17 +116,4 @@ fn all_done(members: &[Member]) -> bool {
         && partitions.all(|it| {
             it.lag == Some(0) && it.committed == it.frontier && it.idle > Duration::from_secs(2)
         })
-}
-
-async fn told_to_end() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => drop(terminate.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = ctrl_c() => {}
-        () = terminated => {}
-    }
 }

@@ -11,6 +11,10 @@ const OWN: &[&str] = &["home", "root", "Users", "work"];
 /// What says that something is not finished.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
+/// What Git leaves where a merge needs a person. They are written without their
+/// last characters here, so that this file passes.
+const UNMERGED: &[&str] = &[concat!("<<<<<<", "< "), concat!(">>>>>>", "> ")];
+
 /// Looks for paths of one machine, and for what was left to be done.
 pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -21,6 +25,9 @@ pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
         let place = format!("{}:{number}", file.display());
         if let Some(folder) = OWN.iter().find(|folder| holds_path(line, folder)) {
             findings.push(format!("{place}: a path of one machine, below `{folder}`"));
+        }
+        if UNMERGED.iter().any(|marker| line.starts_with(marker)) {
+            findings.push(format!("{place}: two versions that were not merged"));
         }
         let mut words = line.split(|character: char| !character.is_alphanumeric());
         if let Some(word) = words.find(|word| UNFINISHED.contains(word)) {
@@ -48,6 +55,13 @@ mod tests {
     #[track_caller]
     fn finds(line: &str, findings: usize) {
         assert_eq!(check(Path::new("file"), line).len(), findings, "in {line}");
+    }
+
+    #[test]
+    fn what_was_not_merged_is_found() {
+        finds(concat!("<<<<<<", "< HEAD"), 1);
+        finds(concat!(">>>>>>", "> topic"), 1);
+        finds("=======", 0);
     }
 
     #[test]

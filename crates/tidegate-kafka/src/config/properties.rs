@@ -56,18 +56,27 @@ pub(super) const FIXED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What is never printed.
-const SECRETS: &[&str] = &[
-    "sasl.password",
-    "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.config",
-    "sasl.oauthbearer.assertion.private.key.passphrase",
-    "sasl.oauthbearer.assertion.private.key.pem",
-    "ssl.key.password",
-    "ssl.key.pem",
-    "ssl.keystore.password",
-    "ssl_key",
+/// What may be printed of the properties that begin as secrets do.
+const HARMLESS: &[&str] = &[
+    "sasl.kerberos.service.name",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.oauthbearer.method",
+    "sasl.username",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.keystore.location",
 ];
+
+/// How the names of properties begin that hold secrets. A name that is misspelt
+/// behind this, and is refused for it, has a secret for a value as well.
+const SECRET_PREFIXES: &[&str] = &["sasl", "ssl"];
+
+/// What the name of a secret holds elsewhere.
+const SECRET_WORDS: &[&str] = &["pass", "secret", "key", "token", "credential"];
 
 /// What another client on the same brokers needs.
 const CONNECTION: &[&str] = &["bootstrap.servers", "client.id", "metadata.broker.list"];
@@ -112,5 +121,8 @@ impl fmt::Debug for Properties {
 
 /// A value as it may be printed.
 pub(super) fn shown<'a>(name: &str, value: &'a str) -> &'a str {
-    if SECRETS.contains(&name) { "***" } else { value }
+    let name = name.to_ascii_lowercase();
+    let is_secret = SECRET_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || SECRET_WORDS.iter().any(|word| name.contains(word));
+    if is_secret && !HARMLESS.contains(&name.as_str()) { "***" } else { value }
 }

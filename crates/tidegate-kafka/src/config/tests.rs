@@ -92,6 +92,22 @@ fn no_secret_is_printed() {
 }
 
 #[test]
+fn no_secret_is_printed_where_its_name_is_wrong() {
+    for name in ["sasl.pasword", "SASL.PASSWORD", "my.password", "ssl.key.pme"] {
+        let error = config().property(name, "hunter2").check().unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+}
+
+#[test]
+fn what_is_harmless_is_printed() {
+    let config = config().property("sasl.username", "ann").property("fetch.min.bytes", "9");
+    let shown = format!("{config:?}");
+    assert!(shown.contains("ann") && shown.contains("\"9\""), "{shown}");
+}
+
+#[test]
 fn the_properties_of_another_client_are_those_of_the_connection() {
     let config =
         config().property("security.protocol", "plaintext").property("fetch.min.bytes", "9");
