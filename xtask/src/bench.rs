@@ -8,7 +8,10 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
-use crate::workspace::{Workspace, root};
+use crate::{
+    features::feature_arguments,
+    workspace::{Workspace, root},
+};
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -19,8 +22,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(sh: &Shell, workspace: &Workspace, arguments: &Arguments) -> Result<()> {
-    cmd!(sh, "cargo build --release --package tidegate-bench --locked").run()?;
-    let bench = workspace.target().join("release").join("tidegate-bench");
+    let folder = if arguments.options.iter().any(|option| option == "--quick") {
+        // Its figures mean nothing, so it is what the tests have built already.
+        let features = feature_arguments()?;
+        cmd!(sh, "cargo build --workspace --all-targets {features...} --locked").run()?;
+        "debug"
+    } else {
+        cmd!(sh, "cargo build --release --package tidegate-bench --locked").run()?;
+        "release"
+    };
+    let bench = workspace.target().join(folder).join("tidegate-bench");
     let mut command = Command::new(&bench);
     command
         .current_dir(root())
