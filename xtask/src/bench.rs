@@ -3,15 +3,12 @@
 //! It is a program of its own, so that automation needs none of what it is made
 //! of. Here it is built, and takes the place of this process.
 
-use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
+use std::ffi::OsString;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use xshell::{Shell, cmd};
 
-use crate::{
-    features::feature_arguments,
-    workspace::{Workspace, root},
-};
+use crate::{features::feature_arguments, workspace::Workspace};
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -31,11 +28,5 @@ pub(crate) fn run(sh: &Shell, workspace: &Workspace, arguments: &Arguments) -> R
         cmd!(sh, "cargo build --release --package tidegate-bench --locked").run()?;
         "release"
     };
-    let bench = workspace.target().join(folder).join("tidegate-bench");
-    let mut command = Command::new(&bench);
-    command
-        .current_dir(root())
-        .args(&arguments.options)
-        .env("CARGO_TARGET_DIR", workspace.target());
-    Err(command.exec()).with_context(|| format!("starting {}", bench.display()))
+    workspace.run_in_place(&format!("{folder}/tidegate-bench"), &arguments.options)
 }

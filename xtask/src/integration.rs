@@ -3,15 +3,12 @@
 //! The lab is a program of its own, so that automation needs none of what it is
 //! made of. Here it is built, and takes the place of this process.
 
-use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
+use std::ffi::OsString;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use xshell::{Shell, cmd};
 
-use crate::{
-    features::feature_arguments,
-    workspace::{Workspace, root},
-};
+use crate::{features::feature_arguments, workspace::Workspace};
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -26,11 +23,5 @@ pub(crate) fn run(sh: &Shell, workspace: &Workspace, arguments: &Arguments) -> R
     // built is not built again.
     let features = feature_arguments()?;
     cmd!(sh, "cargo build --workspace --all-targets {features...} --locked").run()?;
-    let lab = workspace.target().join("debug").join("tidegate-lab");
-    let mut command = Command::new(&lab);
-    command
-        .current_dir(root())
-        .args(&arguments.options)
-        .env("CARGO_TARGET_DIR", workspace.target());
-    Err(command.exec()).with_context(|| format!("starting {}", lab.display()))
+    workspace.run_in_place("debug/tidegate-lab", &arguments.options)
 }

@@ -1,6 +1,8 @@
 //! What Cargo and Git know of the workspace.
 
 use std::{
+    ffi::OsString,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -42,6 +44,15 @@ impl Workspace {
     /// Where Cargo builds.
     pub(crate) fn target(&self) -> &Path {
         self.metadata.target_directory.as_std_path()
+    }
+
+    /// Has a program that was built take the place of this process: its path
+    /// below [`target`](Self::target). Returns only if that fails.
+    pub(crate) fn run_in_place(&self, program: &str, options: &[OsString]) -> Result<()> {
+        let program = self.target().join(program);
+        let mut command = Command::new(&program);
+        command.current_dir(root()).args(options).env("CARGO_TARGET_DIR", self.target());
+        Err(command.exec()).with_context(|| format!("starting {}", program.display()))
     }
 
     /// Where the services of this workspace live.

@@ -28,10 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ELSEWHERE: &[&str] = &["bootstrap.servers", "metadata.broker.list"];
 
 pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
-    let elsewhere = |(name, _): &&(String, String)| ELSEWHERE.contains(&name.as_str());
-    let elsewhere = arguments.properties.iter().find(elsewhere);
     ensure!(
-        elsewhere.is_none(),
+        !arguments.properties.iter().any(|(name, _)| ELSEWHERE.contains(&name.as_str())),
         "the broker is in this process: give the address of another with `--kafka`",
     );
     let mut config = LedgerConfig::new(arguments.seed, arguments.produce.unwrap_or(TRANSFERS));
@@ -77,8 +75,8 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
     let mut progress = Progress::new(Some(all));
     // One leaves at a third, and comes back as another at two.
     let (mut left, mut back) = (members < 2, members < 2);
-    let (mut told, mut told_to) = (std::pin::pin!(told_to_end()), false);
-    loop {
+    let mut told = std::pin::pin!(told_to_end());
+    let interrupted = loop {
         for member in &running {
             progress.show(&member.name, &member.status);
         }
@@ -95,16 +93,13 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
         }
         let committed = broker.consumed(group, topic, Duration::ZERO).await.is_ok();
         if committed && left && back || progress.still() > PATIENCE {
-            break;
+            break false;
         }
         tokio::select! {
-            () = &mut told => {
-                told_to = true;
-                break;
-            }
+            () = &mut told => break true,
             () = sleep(Duration::from_millis(50)) => {}
         }
-    }
+    };
     let took = started.elapsed();
     running.iter().for_each(Member::stop);
     for member in running {
@@ -112,7 +107,7 @@ pub(crate) async fn run(arguments: &Arguments, counts: &Counts) -> Outcome {
         member.ended().await?;
     }
     progress.finish();
-    if told_to {
+    if interrupted {
         bail!("it was told to end, and has audited nothing");
     }
     let audit = Audit::of(arguments, broker.bootstrap(), &url, Some(&ledger)).await?;

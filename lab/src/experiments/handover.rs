@@ -57,16 +57,9 @@ pub(super) const ALL: &[Experiment] = &[
 /// Held at a point, past the drain's deadline, and longer than the new owner
 /// has been there.
 async fn held_past_the_deadline(case: &Case, point: Point) -> Result<()> {
-    let records = ledger(case.seed, 400);
-    let old = case.arguments("old");
-    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
-    let held = hold_both(case, &old, &records, point).await?;
+    let (old, held) = held_detached(case, point).await?;
 
-    case.phase("a member joins");
-    let mark = old.mark();
-    let new = case.start_plain("new").await?;
-    let moved = moved(case, &old, &new).await?;
-    past_the_deadline(case, &old, mark, moved).await?;
+    let Handover { new, moved, mark } = hands_over(case, &old).await?;
 
     case.phase("the old work goes on");
     // What it has claimed is not decided: its successor waits.
@@ -79,10 +72,7 @@ async fn held_past_the_deadline(case: &Case, point: Point) -> Result<()> {
 
 /// The one that stays is let go as soon as the other one is known.
 async fn one_of_two(case: &Case) -> Result<()> {
-    let records = ledger(case.seed, 400);
-    let old = case.arguments("old");
-    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
-    let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
+    let (old, held) = held_detached(case, Point::AfterEffect).await?;
 
     case.phase("a member joins");
     let mark = old.mark();
@@ -108,16 +98,9 @@ async fn one_of_two(case: &Case) -> Result<()> {
 }
 
 async fn comes_back(case: &Case) -> Result<()> {
-    let records = ledger(case.seed, 400);
-    let old = case.arguments("old");
-    let old = begin(case, &records, Arguments { detached: true, ..old }).await?;
-    let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
+    let (old, held) = held_detached(case, Point::AfterEffect).await?;
 
-    case.phase("a member joins");
-    let mark = old.mark();
-    let new = case.start_plain("new").await?;
-    let moved = moved(case, &old, &new).await?;
-    past_the_deadline(case, &old, mark, moved).await?;
+    let Handover { new, moved, .. } = hands_over(case, &old).await?;
 
     case.phase("it dies, and the partition comes back");
     let mark = old.mark();
@@ -155,11 +138,7 @@ pub(super) async fn commit_sent(case: &Case) -> Result<()> {
         .await?;
     case.fault("each COMMIT of old is held on its way to the database");
 
-    case.phase("a member joins");
-    let mark = old.mark();
-    let new = case.start_plain("new").await?;
-    let moved = moved(case, &old, &new).await?;
-    past_the_deadline(case, &old, mark, moved).await?;
+    let Handover { new, moved, mark } = hands_over(case, &old).await?;
 
     case.phase("the COMMIT arrives");
     waits_for_it(case, &new).await?;
@@ -192,6 +171,34 @@ pub(super) async fn drained(case: &Case) -> Result<()> {
     let drained = old.logs(mark, "a partition is drained", is_of(&name)).await?;
     case.phase(&format!("drained after {}", drained.text("waited").unwrap_or("?")));
     finish(case, &old, &new, moved, mark).await
+}
+
+/// One member whose work outlasts its leases, with a batch of each partition
+/// held.
+async fn held_detached(case: &Case, point: Point) -> Result<(Arc<Member>, Vec<Barrier>)> {
+    let records = ledger(case.seed, 400);
+    let old = Arguments { detached: true, ..case.arguments("old") };
+    let old = begin(case, &records, old).await?;
+    let held = hold_both(case, &old, &records, point).await?;
+    Ok((old, held))
+}
+
+/// A partition that went to a member that joined.
+struct Handover {
+    new: Arc<Member>,
+    moved: i32,
+    /// Where the old owner's log was before.
+    mark: usize,
+}
+
+/// A member joins, and gets a partition whose drain was given up.
+async fn hands_over(case: &Case, old: &Member) -> Result<Handover> {
+    case.phase("a member joins");
+    let mark = old.mark();
+    let new = case.start_plain("new").await?;
+    let moved = moved(case, old, &new).await?;
+    past_the_deadline(case, old, mark, moved).await?;
+    Ok(Handover { new, moved, mark })
 }
 
 /// One member, which has read the first half.

@@ -1,5 +1,7 @@
 //! A group's offsets are set back.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use tidegate::kafka::{
     KafkaConfig,
@@ -13,6 +15,7 @@ use super::{
 };
 use crate::{
     case::{Case, until},
+    member::Member,
     worker::Arguments,
 };
 
@@ -31,13 +34,7 @@ pub(super) const ALL: &[Experiment] = &[
 ];
 
 async fn same_namespace(case: &Case) -> Result<()> {
-    let records = ledger(case.seed, 400);
-    case.create_topic(PARTITIONS).await?;
-    case.phase("everything is read");
-    let first = case.start_plain("first").await?;
-    case.produce(&records.first).await?;
-    case.produce(&records.second).await?;
-    case.consumed().await?;
+    let first = everything_is_read(case).await?;
     let before = effects(case).await?;
 
     case.phase("the offsets are set back");
@@ -90,13 +87,7 @@ async fn same_namespace(case: &Case) -> Result<()> {
 }
 
 async fn new_namespace(case: &Case) -> Result<()> {
-    let records = ledger(case.seed, 400);
-    case.create_topic(PARTITIONS).await?;
-    case.phase("everything is read");
-    let first = case.start_plain("first").await?;
-    case.produce(&records.first).await?;
-    case.produce(&records.second).await?;
-    case.consumed().await?;
+    let first = everything_is_read(case).await?;
     case.terminate(&first).await?;
     let before = effects(case).await?;
 
@@ -120,6 +111,18 @@ async fn new_namespace(case: &Case) -> Result<()> {
     case.count("built anew", before.0);
     case.judge_by(Rules::default(), Queries::of_namespace("main", 2)).await?;
     Ok(())
+}
+
+/// One member, which has read all there is.
+async fn everything_is_read(case: &Case) -> Result<Arc<Member>> {
+    let records = ledger(case.seed, 400);
+    case.create_topic(PARTITIONS).await?;
+    case.phase("everything is read");
+    let first = case.start_plain("first").await?;
+    case.produce(&records.first).await?;
+    case.produce(&records.second).await?;
+    case.consumed().await?;
+    Ok(first)
 }
 
 /// How many effects there are, and what they sum up to.

@@ -17,7 +17,7 @@ use super::{
     Arguments, LayerName, Sabotage,
     effect::{Entry, Ledger, decode},
     sabotage::{
-        CancelledCompletedLayer, CompletedEarlyLayer, DetachedLayer, HighestFinishedLayer,
+        AdmittingLayer, CancelledCompleted, CompletedEarly, DetachedLayer, HighestFinished,
         MarkerFirstLayer, UnmarkedLayer,
     },
 };
@@ -81,13 +81,16 @@ impl Stacks {
         let probe = self.probe(Point::Completed);
         match self.arguments.sabotage {
             Some(Sabotage::HighestFinished) => {
-                BoxService::new(probe.layer(HighestFinishedLayer::new(frontier).layer(queued)))
+                let wrong = AdmittingLayer::new(frontier, HighestFinished::default());
+                BoxService::new(probe.layer(wrong.layer(queued)))
             }
             Some(Sabotage::CompletedEarly) => {
-                BoxService::new(probe.layer(CompletedEarlyLayer::new(frontier).layer(queued)))
+                let wrong = AdmittingLayer::new(frontier, CompletedEarly);
+                BoxService::new(probe.layer(wrong.layer(queued)))
             }
             Some(Sabotage::CancelledCompleted) => {
-                BoxService::new(probe.layer(CancelledCompletedLayer::new(frontier).layer(queued)))
+                let wrong = AdmittingLayer::new(frontier, CancelledCompleted);
+                BoxService::new(probe.layer(wrong.layer(queued)))
             }
             _ if self.arguments.detached => BoxService::new(
                 DetachedLayer.layer(probe.layer(FrontierLayer::new(frontier).layer(queued))),

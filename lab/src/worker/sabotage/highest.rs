@@ -1,25 +1,16 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
 };
 
-use tidegate::core::{Class, Delivery, Error, Frontier, Outcome, Recorded, Ticket};
-use tower_layer::Layer;
-use tower_service::Service;
+use tidegate::core::{Error, Outcome, Recorded, Ticket};
 
-use super::BoxFuture;
+use super::{BoxFuture, Completes};
 
-/// In the place of the frontier's layer: completes, with each record, all that
-/// lie below it. So the highest finished offset is what is committed.
-#[derive(Clone)]
-pub(in crate::worker) struct HighestFinishedLayer {
-    frontier: Frontier,
-}
-
-pub(in crate::worker) struct HighestFinishedService<S> {
-    inner: S,
-    frontier: Frontier,
+/// Completes, with each record, all that lie below it. So the highest finished
+/// offset is what is committed.
+#[derive(Clone, Default)]
+pub(in crate::worker) struct HighestFinished {
     tickets: Arc<Mutex<Tickets>>,
 }
 
@@ -30,44 +21,18 @@ struct Tickets {
     completed: BTreeMap<i64, Recorded>,
 }
 
-impl HighestFinishedLayer {
-    pub(in crate::worker) fn new(frontier: Frontier) -> Self {
-        Self { frontier }
-    }
-}
-
-impl<S> Layer<S> for HighestFinishedLayer {
-    type Service = HighestFinishedService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let frontier = self.frontier.clone();
-        HighestFinishedService { inner, frontier, tickets: Arc::default() }
-    }
-}
-
-impl<S> Service<Delivery> for HighestFinishedService<S>
-where
-    S: Service<Delivery, Response = Outcome, Error = Error>,
-    S::Future: Send + 'static,
-{
-    type Response = Recorded;
-    type Error = Error;
-    type Future = BoxFuture<Result<Recorded, Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, delivery: Delivery) -> Self::Future {
-        let offset = delivery.record.offset;
+impl Completes for HighestFinished {
+    fn complete<F>(
+        &self,
+        offset: i64,
+        ticket: Ticket,
+        response: F,
+    ) -> BoxFuture<Result<Recorded, Error>>
+    where
+        F: Future<Output = Result<Outcome, Error>> + Send + 'static,
+    {
         let tickets = Arc::clone(&self.tickets);
-        match self.frontier.admit(offset) {
-            Ok(ticket) => drop(lock(&tickets).open.insert(offset, ticket)),
-            Err(error) => {
-                return Box::pin(async move { Err(Error::new(Class::Fatal, error)) });
-            }
-        }
-        let response = self.inner.call(delivery);
+        lock(&tickets).open.insert(offset, ticket);
         Box::pin(async move {
             let outcome = response.await?;
             let mut tickets = lock(&tickets);

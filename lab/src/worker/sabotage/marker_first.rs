@@ -2,12 +2,12 @@ use std::task::{Context, Poll};
 
 use tidegate::{
     core::{Batch, Delivery, Error, Outcome, Outcomes, take_ready},
-    sql::{Database, EffectError, InTransaction},
+    sql::{Database, InTransaction},
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::BoxFuture;
+use super::{BoxFuture, in_transaction};
 
 /// Under the inbox: the effect is made in another transaction than the marker,
 /// and later.
@@ -52,17 +52,11 @@ where
     }
 
     fn call(&mut self, request: InTransaction<Batch<Delivery<T>>>) -> Self::Future {
-        let mut inner = take_ready(&mut self.inner);
-        let database = self.database.clone();
+        let (inner, database) = (take_ready(&mut self.inner), self.database.clone());
         let batch = request.request;
         let outcomes = Outcomes::all(Outcome::Applied, batch.len());
         // Nobody waits for it: that is what is wrong.
-        tokio::spawn(async move {
-            let owner = database.begin().await.map_err(EffectError::from)?;
-            let _ = inner.call(InTransaction::new(owner.txn(), batch)).await?;
-            owner.commit().await.map_err(EffectError::from)?;
-            Ok::<_, Error>(())
-        });
+        tokio::spawn(async move { in_transaction(&database, inner, batch).await });
         Box::pin(async move { Ok(outcomes) })
     }
 }

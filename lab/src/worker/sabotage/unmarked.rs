@@ -2,12 +2,12 @@ use std::task::{Context, Poll};
 
 use tidegate::{
     core::{Batch, Delivery, Error, Outcomes, take_ready},
-    sql::{Database, EffectError, InTransaction},
+    sql::{Database, InTransaction},
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::BoxFuture;
+use super::{BoxFuture, in_transaction};
 
 /// In the place of the inbox: a transaction, and no markers.
 #[derive(Clone)]
@@ -51,13 +51,7 @@ where
     }
 
     fn call(&mut self, batch: Batch<Delivery<T>>) -> Self::Future {
-        let mut inner = take_ready(&mut self.inner);
-        let database = self.database.clone();
-        Box::pin(async move {
-            let owner = database.begin().await.map_err(EffectError::from)?;
-            let outcomes = inner.call(InTransaction::new(owner.txn(), batch)).await?;
-            owner.commit().await.map_err(EffectError::from)?;
-            Ok(outcomes)
-        })
+        let (inner, database) = (take_ready(&mut self.inner), self.database.clone());
+        Box::pin(async move { in_transaction(&database, inner, batch).await })
     }
 }
