@@ -116,7 +116,7 @@ async fn run(arguments: Arguments) -> Result<()> {
         bench.peers = Peers::build(&arguments.target).await?;
     }
     let commit_millis = commit_millis(&bench.services.database).await?;
-    let versions = &bench.services.versions;
+    let versions = &bench.services.machine;
     let mut lines = Vec::new();
     let mut failed = Vec::new();
     for row in rows {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     measure::{Bar, Series, Verdict},
-    services::Versions,
+    services::Machine,
 };
 
 /// One line of the table: two figures, and their ratio.
@@ -29,7 +29,7 @@ pub(crate) struct Line {
 /// All that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report<'a> {
-    pub(crate) versions: &'a Versions,
+    pub(crate) versions: &'a Machine,
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
     /// Of a commit that flushes, in milliseconds.

@@ -1,16 +1,7 @@
 //! What the records say.
 
-use serde::{Deserialize, Serialize};
 use tidegate::prelude::{Identified, MessageId, Record, Sequenced};
-
-/// A transfer to or from an account: the value of a record.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Transfer {
-    pub(crate) id: u64,
-    pub(crate) account: String,
-    pub(crate) revision: i64,
-    pub(crate) amount: i64,
-}
+pub(crate) use tidegate_testkit::Transfer;
 
 /// A transfer, and where it was read: what the judge of the effects asks for.
 #[derive(Debug)]
@@ -18,24 +9,6 @@ pub(crate) struct Entry {
     pub(crate) transfer: Transfer,
     pub(crate) partition: i32,
     pub(crate) offset: i64,
-}
-
-// ===== impl Transfer =====
-
-impl Identified for Transfer {
-    fn message_id(&self) -> MessageId {
-        u128::from(self.id).into()
-    }
-}
-
-impl Sequenced for Transfer {
-    fn entity(&self) -> &[u8] {
-        self.account.as_bytes()
-    }
-
-    fn revision(&self) -> i64 {
-        self.revision
-    }
 }
 
 // ===== impl Entry =====

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tidegate_oracle::{Committed, Findings, Verdict};
+use xtask::services::Versions;
 
 use crate::{
     database::EffectAt,
     member::Counters,
-    services::Versions,
     worker::{Arguments, Logged, Protocol, now},
 };
 

@@ -5,7 +5,7 @@ use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 use anyhow::{Result, bail, ensure};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tidegate_oracle::{Findings, Verdict};
-use xtask::services::{Missing, Run, is_interrupted};
+use xtask::services::{Missing, Run, Versions, is_interrupted};
 
 use crate::{
     case::{Case, Scale, Terms},
@@ -15,7 +15,7 @@ use crate::{
     experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
-    services::{Lacking, Services, Versions},
+    services::{Lacking, Services},
     worker::{Protocol, now},
 };
 

@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 use tidegate_testkit::{Mode, Proxy, Wire};
 use tokio::{
     sync::{OwnedMutexGuard, Semaphore, SemaphorePermit},
@@ -14,6 +13,7 @@ use tokio::{
 };
 use xtask::services::{
     Database, DatabaseOptions, Kafka, KafkaOptions, Missing, Port, Run, Server, Signal, Sources,
+    Versions,
 };
 
 /// How many listeners of the broker have a proxy of the lab before them.
@@ -52,16 +52,6 @@ pub(crate) struct ThreeNodes {
 #[error("{0}")]
 pub(crate) struct Lacking(&'static str);
 
-/// What runs, and where it comes from.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Versions {
-    pub(crate) kafka: String,
-    pub(crate) librdkafka: String,
-    pub(crate) postgresql: String,
-    pub(crate) rust: String,
-    pub(crate) commit: String,
-}
-
 // ===== impl Services =====
 
 impl Services {
@@ -77,10 +67,12 @@ impl Services {
             move || -> Result<_> {
                 let (kafka, proxied) = start_kafka(&run, &sources, numbers)?;
                 let database = Database::start(&run, &sources, &DatabaseOptions::default())?;
-                Ok((kafka, proxied, database))
+                let librdkafka = rdkafka::util::get_rdkafka_version().1;
+                let versions = Versions::of(&kafka, &database, librdkafka);
+                Ok((kafka, proxied, database, versions))
             }
         });
-        let (kafka, proxied, database) = started.await??;
+        let (kafka, proxied, database, versions) = started.await??;
         let mut proxies = Vec::new();
         for (listener, port) in ports.iter().enumerate().filter(|_| proxied) {
             let upstream = kafka.behind_proxy(listener)[0].to_string();
@@ -88,13 +80,6 @@ impl Services {
             let proxy = proxy.context("starting a proxy")?;
             proxies.push(Arc::new(tokio::sync::Mutex::new(proxy)));
         }
-        let versions = Versions {
-            kafka: kafka.version().unwrap_or("unknown").to_owned(),
-            librdkafka: rdkafka::util::get_rdkafka_version().1,
-            postgresql: database.version().to_owned(),
-            rust: said_by("rustc", &["--version"]).await,
-            commit: said_by("git", &["describe", "--always", "--dirty", "--abbrev=12"]).await,
-        };
         Ok(Self {
             run,
             bootstrap: kafka.bootstrap().to_owned(),
@@ -250,11 +235,4 @@ fn start_kafka(run: &Run, sources: &Sources, ports: Vec<Vec<u16>>) -> Result<(Ka
         }
     }
     Ok((Kafka::start(run, sources, &KafkaOptions::default())?, false))
-}
-
-async fn said_by(program: &str, arguments: &[&str]) -> String {
-    let output = tokio::process::Command::new(program).args(arguments).output().await;
-    let said = output.ok().filter(|output| output.status.success());
-    let text = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_else(|| "unknown".to_owned())
 }

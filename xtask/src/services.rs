@@ -44,6 +44,7 @@ mod run;
 mod server;
 mod signals;
 mod user;
+mod versions;
 mod wait;
 
 pub use nix::sys::signal::Signal;
@@ -57,6 +58,7 @@ pub use self::{
     run::{Kept, Run},
     server::Server,
     signals::{is_interrupted, wait_for_the_end},
+    versions::Versions,
 };
 
 /// Where the services come from.

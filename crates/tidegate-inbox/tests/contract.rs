@@ -9,11 +9,12 @@ use tidegate_core::{
 };
 use tidegate_inbox::{Inbox, InboxLayer, InboxService, Retention};
 use tidegate_sql::{DbErr, InTransaction, Txn, effect_fn};
+use tidegate_testkit::Strict;
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_test::mock;
 
-use crate::common::{TestDatabase, strict::Strict};
+use crate::common::TestDatabase;
 
 #[derive(Debug)]
 struct Message(u128);

@@ -9,11 +9,12 @@ use tidegate_core::{
 };
 use tidegate_sequencer::{Parked, Sequencer, SequencerLayer, SequencerService};
 use tidegate_sql::{Database, DbErr, InTransaction, Txn, effect_fn};
+use tidegate_testkit::Strict;
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_test::mock;
 
-use crate::common::{TestDatabase, strict::Strict};
+use crate::common::TestDatabase;
 
 #[derive(Debug)]
 struct Revision(i64);

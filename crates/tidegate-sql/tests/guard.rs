@@ -13,6 +13,7 @@ use tidegate_sql::{
     DbErr, EffectError, EffectService, EpochGuardLayer, EpochGuardService, GuardError,
     InTransaction, LeaseEnded, Txn, effect_fn,
 };
+use tidegate_testkit::Strict;
 use tokio::{
     task::yield_now,
     time::{Duration, Instant, timeout},
@@ -21,7 +22,7 @@ use tokio_test::task;
 use tower::{Layer as _, Service as _, ServiceExt};
 use tower_test::mock;
 
-use crate::common::{TestDatabase, strict::Strict};
+use crate::common::TestDatabase;
 
 async fn apply(txn: &Txn, member: &String) -> Result<(), DbErr> {
     let sql = format!("INSERT INTO ledger (account, revision, amount) VALUES ('{member}', 1, 1)");

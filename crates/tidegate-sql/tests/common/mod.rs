@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod proxy;
-pub(crate) mod strict;
 
 use std::{
     env,

@@ -1,0 +1,42 @@
+use std::process::Command;
+
+use serde::Serialize;
+
+use super::{Database, Kafka};
+
+/// What runs, and what it was built from: for what is written down of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Versions {
+    /// Of Apache Kafka.
+    pub kafka: String,
+    /// Of the client.
+    pub librdkafka: String,
+    /// Of PostgreSQL.
+    pub postgresql: String,
+    /// What the compiler says of itself.
+    pub rust: String,
+    /// Of this repository, `-dirty` if it is changed.
+    pub commit: String,
+}
+
+impl Versions {
+    /// Asks the services, the compiler and Git. What does not answer is
+    /// `unknown`.
+    #[must_use]
+    pub fn of(kafka: &Kafka, database: &Database, librdkafka: String) -> Self {
+        Self {
+            kafka: kafka.version().unwrap_or("unknown").to_owned(),
+            librdkafka,
+            postgresql: database.version().to_owned(),
+            rust: said_by("rustc", &["--version"]),
+            commit: said_by("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+        }
+    }
+}
+
+fn said_by(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let said = output.ok().filter(|output| output.status.success());
+    let text = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_else(|| "unknown".to_owned())
+}
