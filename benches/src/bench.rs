@@ -187,7 +187,7 @@ impl Bench {
             return Ok(tally);
         }
         let tally = job.run(&command).await?;
-        let known = self.topics.lock().await.get(topic).cloned().flatten();
+        let known = self.topics.lock().await.get_mut(topic).and_then(Option::take);
         let log = self.judge(&job, schema, Rules::default(), known).await?;
         self.topics.lock().await.insert(*topic, Some(log));
         Ok(tally)
@@ -236,15 +236,14 @@ impl Bench {
         log: Option<Log>,
     ) -> Result<Log> {
         let kafka = Kafka::new(&job.bootstrap);
-        let log = match log {
+        let mut evidence = Evidence::default();
+        evidence.log = match log {
             Some(log) => log,
             None => {
                 let meaning = ledger::meaning(ledger::AMOUNT_LIMIT);
                 kafka.log([job.topic.as_str()], meaning).await?
             }
         };
-        let mut evidence = Evidence::default();
-        evidence.log = log.clone();
         evidence.committed = Some(kafka.committed(&job.group, [job.topic.as_str()]).await?);
         let mut queries = Queries::default();
         // There may be markers of messages that were there before.
@@ -253,7 +252,7 @@ impl Bench {
         Tables::new(schema.url(), queries).read(&mut evidence).await?;
         let findings = judge(&evidence, rules);
         ensure!(findings.verdict == Verdict::Pass, "the run was wrong:\n{findings}");
-        Ok(log)
+        Ok(evidence.log)
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
+use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
 use tidegate_oracle::{Committed, Findings, GroupWatch, Kafka as Reader, Partition, RawRecord};
 use tidegate_testkit::{LedgerRecord, NewRecord, Proxy, Wire};
 use tokio::{fs::File, sync::Mutex as AsyncMutex};
@@ -259,6 +260,11 @@ impl Case {
         Ok(watch.as_ref().context("the group is not watched")?.latest())
     }
 
+    /// Where the group has committed a partition, if it has.
+    pub(crate) async fn committed_at(&self, partition: i32) -> Result<Option<i64>> {
+        Ok(self.committed().await?.get(&self.partition(partition)).copied())
+    }
+
     pub(crate) fn partition(&self, number: i32) -> Partition {
         Partition::new(self.topic.as_str(), number)
     }
@@ -290,6 +296,12 @@ impl Case {
         let result = set().await;
         self.watch_group().await?;
         result
+    }
+
+    /// The product's own operations on the group.
+    pub(crate) fn admin(&self) -> Result<GroupAdmin> {
+        let config = KafkaConfig::new(self.bootstrap(), self.group.as_str());
+        Ok(GroupAdmin::new(&config)?)
     }
 
     fn reader(&self) -> Reader {

@@ -17,8 +17,11 @@ const PAGE: &str = include_str!("report/page.html");
 pub(crate) fn row(evidence: &Evidence) -> String {
     let seconds = (evidence.ended - evidence.began) / 1000;
     let name = format!("{} ({}, seed {})", evidence.name, evidence.protocol, evidence.seed);
-    let mut row =
-        format!("{:<8} {seconds:>4} s  {name}: {}", name_of(evidence.verdict), evidence.summary());
+    let mut row = format!(
+        "{:<8} {seconds:>4} s  {name}: {}",
+        evidence.verdict.to_string(),
+        evidence.summary()
+    );
     for reason in &evidence.reasons {
         row.push_str("\n               ");
         row.push_str(reason);
@@ -36,7 +39,7 @@ pub(crate) fn table(evidence: &[Evidence]) -> String {
         let seconds = (it.ended - it.began) / 1000;
         table.push_str(&format!(
             "{:<8} {:<48} {:<12} {:>4} s\n",
-            name_of(it.verdict),
+            it.verdict.to_string(),
             it.name,
             it.protocol.as_str(),
             seconds
@@ -102,12 +105,4 @@ fn shown(evidence: &Evidence) -> Value {
         "file": format!("{}.json", evidence.file_stem()),
         "timeline": Timeline::of(evidence),
     })
-}
-
-fn name_of(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass => "PASS",
-        Verdict::Fail => "FAIL",
-        Verdict::NotRun => "NOT_RUN",
-    }
 }

@@ -71,6 +71,9 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
             progress.say(format_args!("NOT_RUN  everything: {error}"));
             let evidence =
                 planned.iter().map(|it| it.not_run(arguments.seed, &error)).collect::<Vec<_>>();
+            for it in &evidence {
+                report::write_one(&directory, it).await?;
+            }
             report::write(&directory, &id, &evidence).await?;
             return Ok(Ended::NotRun);
         }
@@ -78,7 +81,8 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
     };
     let mut evidence = Vec::new();
     if with_tests {
-        evidence.push(lab.report(crate_tests::run(&lab.services, &lab.directory, &progress).await));
+        let tests = crate_tests::run(&lab.services, &lab.directory, &progress).await;
+        evidence.push(lab.report(tests).await?);
     }
     let mut ended_ones = Vec::new();
     let (alone, together): (Vec<_>, Vec<_>) =
@@ -174,9 +178,7 @@ impl Lab {
             }
         }
         evidence.ended = now();
-        let evidence = self.report(evidence);
-        report::write_one(&self.directory, &evidence).await?;
-        Ok((number, evidence))
+        Ok((number, self.report(evidence).await?))
     }
 
     async fn run_case(&self, experiment: &Experiment, case: Case, evidence: &mut Evidence) {
@@ -197,9 +199,11 @@ impl Lab {
         evidence.members = members;
     }
 
-    fn report(&self, evidence: Evidence) -> Evidence {
+    /// Shows what came of it, and writes its file.
+    async fn report(&self, evidence: Evidence) -> Result<Evidence> {
         self.progress.say(report::row(&evidence));
-        evidence
+        report::write_one(&self.directory, &evidence).await?;
+        Ok(evidence)
     }
 }
 

@@ -13,14 +13,14 @@ use xtask::services::{Server, Signal};
 
 use super::{
     Experiment,
-    common::{far, feed, finish, shared, takes_all},
+    common::{far, feed, finish, has_stopped, shared, takes_all},
     data::{Halves, wide},
 };
 use crate::{
     case::{Case, until},
     member::Member,
     services::KafkaProxy,
-    worker::{Logged, Protocol},
+    worker::Protocol,
 };
 
 const PARTITIONS: i32 = 4;
@@ -142,15 +142,6 @@ async fn for_a_while(case: &Case, mode: Mode, loses: bool) -> Result<()> {
     end(case, &[far, near]).await
 }
 
-/// Its work is over, by an event, a commit's answer or the clock.
-fn has_stopped(event: &Logged) -> bool {
-    match event.message.as_str() {
-        "partitions are lost" | "no commit was answered: work is suspended" => true,
-        "partitions revoked" => event.fields.get("lost") == Some(&true.into()),
-        _ => false,
-    }
-}
-
 /// The connection to the coordinator is one of its own: what is fetched comes
 /// by another.
 async fn coordinator_unreachable(case: &Case) -> Result<()> {
@@ -178,12 +169,11 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
         case.phase("the other member takes everything over");
         takes_all(case, &near).await?;
         ensure!(effects().await? == before, "far works on although it has stopped");
-        let fetched = proxy.traffic().replies_delivered;
         held.release();
         case.relief("the heartbeats arrive");
-        Ok((stopped, fetched))
+        Ok(stopped)
     };
-    let ((), (stopped, _)) = try_join!(feed(case, &records.second, RATE), unheard)?;
+    let ((), stopped) = try_join!(feed(case, &records.second, RATE), unheard)?;
     case.phase(&format!("it stopped by: {}", stopped.message));
     shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
     let refused = far.log();

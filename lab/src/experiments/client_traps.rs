@@ -3,7 +3,6 @@
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
-use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{ApiKey, Message, Mode};
 use tokio::{
@@ -218,8 +217,7 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     let keeper = case.start(keeper).await?;
     takes_all(case, &keeper).await?;
     let mark = keeper.mark();
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    let admin = GroupAdmin::new(&config)?;
+    let admin = case.admin()?;
     let over = Cell::new(false);
     let losses = async {
         let mut others = vec![Arc::clone(&keeper)];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
+use tidegate::kafka::group::GroupAdmin;
 use tidegate_oracle::Rules;
 use tidegate_testkit::{ApiKey, LedgerRecord, Message};
 
@@ -101,8 +101,7 @@ async fn keeper<'a>(
     takes_all(case, &keeper).await?;
     case.produce(&records.first).await?;
     case.consumed().await?;
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    Ok((keeper, proxy, GroupAdmin::new(&config)?))
+    Ok((keeper, proxy, case.admin()?))
 }
 
 async fn stale_generation(case: &Case) -> Result<()> {

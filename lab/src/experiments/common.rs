@@ -12,7 +12,7 @@ use crate::{
     case::{Case, until},
     member::Member,
     services::KafkaProxy,
-    worker::Arguments,
+    worker::{Arguments, Logged},
 };
 
 /// Starts members as they are by default, and waits until each has a share of
@@ -107,4 +107,13 @@ pub(super) async fn feed_until(
         sleep(Duration::from_millis(500)).await;
     }
     case.produce(&left).await
+}
+
+/// Its work is over, by an event, a commit's answer or the clock.
+pub(super) fn has_stopped(event: &Logged) -> bool {
+    match event.message.as_str() {
+        "partitions are lost" | "no commit was answered: work is suspended" => true,
+        "partitions revoked" => event.fields.get("lost") == Some(&true.into()),
+        _ => false,
+    }
 }

@@ -86,7 +86,7 @@ async fn passed_over(case: &Case, sabotage: Sabotage) -> Result<()> {
     let hole = places.iter().map(|place| place.offset).min().unwrap_or_default();
     case.phase("offsets above it are committed");
     let committed = until("an offset above the hole is committed", async || {
-        let committed = case.committed().await?.get(&case.partition(0)).copied();
+        let committed = case.committed_at(0).await?;
         Ok(committed.filter(|committed| *committed > hole))
     });
     case.count("hole", hole);

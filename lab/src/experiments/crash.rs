@@ -63,7 +63,7 @@ async fn crash(case: &Case, point: Point) -> Result<()> {
 async fn took_effect(case: &Case, point: Point, places: &[Place]) -> Result<()> {
     let effects = case.schema.effects_at(places).await?;
     let first = places.iter().map(|place| place.offset).min().unwrap_or_default();
-    let committed = case.committed().await?.get(&case.partition(0)).copied().unwrap_or_default();
+    let committed = case.committed_at(0).await?.unwrap_or_default();
     ensure!(
         committed <= first,
         "the fault did not take effect: {committed} was committed above {first}"

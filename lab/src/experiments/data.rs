@@ -7,16 +7,12 @@ pub(super) const PARTITIONS: i32 = 2;
 /// A ledger with some of everything, in two parts: what is there before an
 /// experiment begins, and what it is about.
 pub(super) fn ledger(seed: u64, transfers: usize) -> Halves {
-    let mut config = LedgerConfig::new(seed, transfers);
-    config.partitions = PARTITIONS;
-    Halves::of(config.generate())
+    ledger_with(seed, transfers, |_| {})
 }
 
 /// A ledger with some of everything, over so many partitions.
 pub(super) fn wide(seed: u64, transfers: usize, partitions: i32) -> Halves {
-    let mut config = LedgerConfig::new(seed, transfers);
-    config.partitions = partitions;
-    Halves::of(config.generate())
+    ledger_with(seed, transfers, |config| config.partitions = partitions)
 }
 
 /// A ledger that holds nothing but transfers, in their order.
@@ -26,16 +22,16 @@ pub(super) fn plain(seed: u64, transfers: usize, accounts: usize) -> Halves {
 
 /// The same, over so many partitions.
 pub(super) fn plain_over(seed: u64, transfers: usize, accounts: usize, partitions: i32) -> Halves {
-    let mut config = LedgerConfig::new(seed, transfers);
-    config.partitions = partitions;
-    config.accounts = accounts;
-    config.duplicates = 0;
-    config.swaps = 0;
-    config.late = 0;
-    config.conflicts = 0;
-    config.poison = 0;
-    config.refused = 0;
-    Halves::of(config.generate())
+    ledger_with(seed, transfers, |config| {
+        config.partitions = partitions;
+        config.accounts = accounts;
+        config.duplicates = 0;
+        config.swaps = 0;
+        config.late = 0;
+        config.conflicts = 0;
+        config.poison = 0;
+        config.refused = 0;
+    })
 }
 
 /// The records of a topic in two parts.

@@ -1,6 +1,6 @@
 //! The database is away, slow, or says no.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use sqlx::Connection as _;
@@ -11,7 +11,7 @@ use xtask::services::Signal;
 
 use super::{
     Experiment,
-    common::{feed, takes_all},
+    common::{self, feed, takes_all},
     data::{Halves, ledger, plain, wide},
 };
 use crate::{
@@ -118,12 +118,8 @@ async fn alone(case: &Case, records: &Halves, arguments: Arguments) -> Result<Ar
     Ok(member)
 }
 
-async fn finish(case: &Case, member: &Member) -> Result<()> {
-    case.phase("the rest is read");
-    case.consumed().await?;
-    case.terminate(member).await?;
-    case.judge(Rules::default()).await?;
-    Ok(())
+async fn finish(case: &Case, member: &Arc<Member>) -> Result<()> {
+    common::finish(case, slice::from_ref(member), Rules::default()).await.map(drop)
 }
 
 async fn lost_at(case: &Case, point: Point) -> Result<()> {

@@ -194,7 +194,7 @@ async fn conflict_stops(case: &Case) -> Result<()> {
     case.phase("the other partition goes on");
     case.write((21..=30).map(|n| delta(1, id(1, n), "account-1", n, n)).collect()).await?;
     case.consumed_of(&[1]).await?;
-    let committed = case.committed().await?.get(&case.partition(0)).copied();
+    let committed = case.committed_at(0).await?;
     ensure!(committed == Some(end), "{committed:?} is committed of p0, and not {end}");
     case.terminate(&member).await?;
     case.judge(Rules::default().without_dead_letters().unfinished()).await?;

@@ -4,10 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
-use tidegate::kafka::{
-    KafkaConfig,
-    group::{GroupAdmin, GroupType},
-};
+use tidegate::kafka::group::GroupType;
 use tidegate_oracle::Rules;
 use tokio::{
     time::{Instant, sleep_until},
@@ -87,7 +84,7 @@ async fn hot_partition(case: &Case) -> Result<()> {
     let began = Instant::now();
     case.consumed_of(&(1..WIDE).collect::<Vec<_>>()).await?;
     case.count("others done after ms", i64::try_from(began.elapsed().as_millis())?);
-    let hot = case.committed().await?.get(&case.partition(0)).copied().unwrap_or_default();
+    let hot = case.committed_at(0).await?.unwrap_or_default();
     ensure!(hot < case.end(0), "the others had to wait for the hot partition");
     case.consumed().await?;
     case.count("hot one done after ms", i64::try_from(began.elapsed().as_millis())?);
@@ -251,8 +248,7 @@ async fn static_taken(case: &Case) -> Result<()> {
 
 async fn rolling_upgrade(case: &Case) -> Result<()> {
     let records = ledger_with(case.seed, 3_000, |config| config.partitions = PARTITIONS);
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    let admin = GroupAdmin::new(&config)?;
+    let admin = case.admin()?;
     let of = |name: &str, protocol| Arguments { protocol, ..case.arguments(name) };
     case.create_topic(PARTITIONS).await?;
     let mut members = super::common::members(case, &["range-1", "range-2"]).await?;

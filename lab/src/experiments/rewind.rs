@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tidegate::kafka::{
-    KafkaConfig,
-    group::{GroupAdmin, GroupError, GroupState, Plan, ResetTo},
-};
+use tidegate::kafka::group::{GroupError, GroupState, Plan, ResetTo};
 use tidegate_oracle::{Queries, Rules};
 
 use super::{
@@ -38,8 +35,7 @@ async fn same_namespace(case: &Case) -> Result<()> {
     let before = effects(case).await?;
 
     case.phase("the offsets are set back");
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    let admin = GroupAdmin::new(&config)?;
+    let admin = case.admin()?;
     let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
     match admin.execute(&plan).await {
         Err(GroupError::Active { members, .. }) => case.count("refused while active", members),
@@ -94,8 +90,7 @@ async fn new_namespace(case: &Case) -> Result<()> {
     case.phase("the target is built anew");
     case.schema.execute("ALTER TABLE entry RENAME TO entry_of_generation_1").await?;
     case.schema.create_entries().await?;
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    let admin = GroupAdmin::new(&config)?;
+    let admin = case.admin()?;
     let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
     case.set_offsets(async || Ok(admin.execute(&plan).await?)).await?;
     case.fault("the group's offsets are set back to the beginning, the target is empty");

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use tidegate::kafka::{KafkaConfig, group::GroupAdmin};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{Point, When};
 use tokio::{time::Instant, try_join};
@@ -38,8 +37,7 @@ pub(super) const ALL: &[Experiment] = &[
 async fn under_load(case: &Case) -> Result<()> {
     // Nothing is repeated in it: a duplicate is a record that was read again.
     let records = plain_over(case.seed, 3_000, 100, PARTITIONS);
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    let admin = GroupAdmin::new(&config)?;
+    let admin = case.admin()?;
     case.create_topic(PARTITIONS).await?;
     let slowly = |name: &str| Arguments { work: 1, ..case.arguments(name) };
     let (leaver, stayer) =

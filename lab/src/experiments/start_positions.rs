@@ -1,10 +1,7 @@
 //! Where a partition starts, and where it does not.
 
 use anyhow::{Context as _, Result, ensure};
-use tidegate::kafka::{
-    KafkaConfig,
-    group::{GroupAdmin, GroupState, ResetTo},
-};
+use tidegate::kafka::group::{GroupState, ResetTo};
 use tidegate_oracle::Rules;
 
 use super::{
@@ -73,14 +70,9 @@ fn records(case: &Case) -> Halves {
     plain_over(case.seed, 400, 20, 1)
 }
 
-fn admin(case: &Case) -> Result<GroupAdmin> {
-    let config = KafkaConfig::new(case.arguments("admin").kafka, case.group.as_str());
-    Ok(GroupAdmin::new(&config)?)
-}
-
 /// Sets the group's offsets, once nobody is in it.
 async fn set(case: &Case, to: ResetTo) -> Result<()> {
-    let admin = admin(case)?;
+    let admin = case.admin()?;
     until("the group is empty", async || {
         let state = admin.describe().await?.state;
         Ok(matches!(state, GroupState::Empty | GroupState::Dead).then_some(()))
@@ -165,7 +157,7 @@ async fn latest(case: &Case) -> Result<()> {
     takes_all(case, &member).await?;
     // It is committed before anything is delivered.
     until("where it starts is committed", async || {
-        Ok((case.committed().await?.get(&case.partition(P)) == Some(&all)).then_some(()))
+        Ok((case.committed_at(P).await? == Some(all)).then_some(()))
     })
     .await?;
     case.fault(format!("it starts at {all}, the end of the log"));
@@ -208,7 +200,7 @@ async fn below_the_log(case: &Case) -> Result<()> {
     let second = case.start_plain("second").await?;
     stopped(case, &second, "lies outside the log").await?;
     case.terminate(&second).await?;
-    let left = case.committed().await?.get(&case.partition(P)).copied();
+    let left = case.committed_at(P).await?;
     ensure!(left == Some(committed), "{left:?} is committed, and nobody has decided");
 
     case.phase("somebody decides");
@@ -263,7 +255,7 @@ async fn removed_under_a_stop(case: &Case) -> Result<()> {
     case.schema.execute("ALTER TABLE entry_away RENAME TO entry").await?;
     stopped(case, &first, "records were removed before they were read").await?;
     // Nothing is skipped by itself.
-    let committed = case.committed().await?.get(&case.partition(P)).copied();
+    let committed = case.committed_at(P).await?;
     ensure!(committed == Some(hole), "{committed:?} is committed, and nobody has decided");
     case.terminate(&first).await?;
 
@@ -313,7 +305,7 @@ async fn made_anew_under_a_member(case: &Case) -> Result<()> {
 
     case.phase("somebody decides: the target is built anew");
     case.schema.execute("DELETE FROM entry").await?;
-    let admin = admin(case)?;
+    let admin = case.admin()?;
     case.set_offsets(async || {
         let offsets = admin.offsets().await?;
         case.count("offsets left by the old topic", offsets.len());

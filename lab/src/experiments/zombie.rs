@@ -10,13 +10,13 @@ use tidegate_testkit::{Place, Point, When};
 
 use super::{
     Experiment,
-    common::shared,
+    common::{has_stopped, shared},
     data::{Halves, plain_over, wide},
 };
 use crate::{
     case::{Case, until},
     member::Member,
-    worker::{Arguments, LayerName, Logged, Protocol, Sabotage, now},
+    worker::{Arguments, LayerName, Protocol, Sabotage, now},
 };
 
 const PARTITIONS: i32 = 4;
@@ -171,7 +171,7 @@ async fn freeze(
     case.phase("the other one takes over");
     other.works_on(mark, &case.partition_name(partition)).await?;
     until("the other one has passed what the zombie holds", async || {
-        let committed = case.committed().await?.get(&case.partition(partition)).copied();
+        let committed = case.committed_at(partition).await?;
         Ok(committed.is_some_and(|committed| committed > last).then_some(()))
     })
     .await?;
@@ -183,7 +183,7 @@ async fn freeze(
     case.relief("zombie is woken up (SIGCONT)");
     let noticed = zombie
         .until("the zombie notices what it has lost", |state| {
-            state.log.iter().skip(woken_at).find(|event| is_loss(event)).map(|event| event.at)
+            state.log.iter().skip(woken_at).find(|event| has_stopped(event)).map(|event| event.at)
         })
         .await?;
     ensure!(noticed - woken < 2_000, "the zombie noticed its loss after {} ms", noticed - woken);
@@ -198,12 +198,4 @@ async fn freeze(
     let refused = refused[woken_at..].iter().filter(|it| it.message == "a commit was not accepted");
     case.count("commits refused", refused.count());
     Ok(places)
-}
-
-fn is_loss(event: &Logged) -> bool {
-    match event.message.as_str() {
-        "partitions are lost" | "no commit was answered: work is suspended" => true,
-        "partitions revoked" => event.fields.get("lost") == Some(&true.into()),
-        _ => false,
-    }
 }
