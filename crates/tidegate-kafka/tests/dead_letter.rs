@@ -6,16 +6,11 @@ use std::time::Duration;
 
 use tidegate_core::{Class, DeadLetters as _, Epoch, Error, Header, Lease, Record, TopicPartition};
 use tidegate_kafka::DeadLetterTopic;
-use tidegate_testkit::{ApiKey, Broker, ErrorCode};
+use tidegate_testkit::{ApiKey, ErrorCode};
 
 use crate::support::{TOPIC, broker, config};
 
 const LETTERS: &str = "dead-letters";
-
-fn store(broker: &Broker) -> DeadLetterTopic {
-    let store = DeadLetterTopic::with_timeout(&config(broker), LETTERS, Duration::from_secs(1));
-    store.expect("the settings are right")
-}
 
 fn record() -> Record {
     Record::new(TopicPartition::new(TOPIC, 3), 7, "not json")
@@ -29,7 +24,8 @@ async fn a_letter_is_stored_with_what_is_needed_to_replay_it() {
     broker.create_topic(LETTERS, 1).unwrap();
     let (_owner, lease) = Lease::grant(record().partition, Epoch::new(1, "member"));
     let cause = Error::new(Class::Poison, "expected value at line 1 column 1");
-    store(&broker).bury(&lease, &record(), &cause).await.unwrap();
+    let store = DeadLetterTopic::new(&config(&broker), LETTERS).unwrap();
+    store.bury(&lease, &record(), &cause).await.unwrap();
 
     let ends = broker.end_offsets(LETTERS).unwrap();
     assert_eq!(ends.into_iter().collect::<Vec<_>>(), [(0, 1)]);
@@ -41,7 +37,9 @@ async fn a_letter_that_is_not_stored_says_so_and_can_be_tried_again() {
     broker.create_topic(LETTERS, 1).unwrap();
     broker.fail_requests(ApiKey::PRODUCE, &[ErrorCode::NotEnoughReplicas; 1_000]);
     let (_owner, lease) = Lease::grant(record().partition, Epoch::new(1, "member"));
-    let store = store(&broker);
+    // Short, since it is waited for; but a letter has to get through in it later.
+    let timeout = Duration::from_secs(5);
+    let store = DeadLetterTopic::with_timeout(&config(&broker), LETTERS, timeout).unwrap();
     let cause = Error::new(Class::Poison, "expected value");
     let error = store.bury(&lease, &record(), &cause).await.unwrap_err();
     assert_eq!(error.class(), Class::Transient, "replicas come back");
