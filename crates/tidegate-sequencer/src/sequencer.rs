@@ -108,8 +108,9 @@ impl<T> Sequencer<T> {
     pub(crate) async fn has_room(&self, txn: &Txn, more: usize) -> Result<bool, DbErr> {
         let bound = self.bounds().per_namespace;
         let count = sequencer::count(txn, &self.shared.census, more, bound).await?;
-        self.metrics.parked_now(count);
-        Ok(count <= bound)
+        let has_room = count <= bound;
+        self.metrics.parked_now(if has_room { count } else { count - more });
+        Ok(has_room)
     }
 
     /// Says that a parked delta failed alone.

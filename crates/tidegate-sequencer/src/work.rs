@@ -6,7 +6,7 @@ use tidegate_core::{
     Batch, Class, Condition, Delivery, Error, Lease, Mark, Outcome, Outcomes, Sequenced,
     sequencer::{Delta, Deltas, Guilty, Passed, Plan, Reason, Refused},
 };
-use tidegate_sql::{DbErr, EffectError, InTransaction, Txn, sequencer};
+use tidegate_sql::{EffectError, InTransaction, Txn, sequencer};
 
 use crate::{ReleaseFailed, Sequencer};
 
@@ -39,7 +39,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
     /// about the rest.
     pub(crate) async fn plan<'d>(&self, deltas: &Deltas<'d>) -> Result<Plan<'d>, Error> {
         let met = sequencer::meet(&self.txn, deltas, self.sequencer.suspects()).await;
-        deltas.decide(met.map_err(failed)?).map_err(|refused| self.refused(refused))
+        deltas.decide(met.map_err(EffectError::from)?).map_err(|refused| self.refused(refused))
     }
 
     fn delta(&self, index: usize) -> Delta<'_> {
@@ -76,7 +76,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
     ) -> Result<Option<Request<T>>, Error> {
         let mut released = self.take(plan).await?.into_iter();
         self.park(deltas, plan).await?;
-        sequencer::settle(&self.txn, plan).await.map_err(failed)?;
+        sequencer::settle(&self.txn, plan).await.map_err(EffectError::from)?;
         let passed = plan.passed.iter().map(|passed| match passed {
             Passed::Own(index) => (Arc::clone(&self.batch[*index]), self.marks[*index]),
             Passed::Released(..) => released.next().expect("what passes was taken"),
@@ -88,7 +88,7 @@ impl<'a, T: Sequenced> Work<'a, T> {
 
     /// Takes parked deltas out, and decodes those that are to pass.
     async fn take(&self, plan: &Plan<'_>) -> Result<Vec<(Arc<Delivery<T>>, Mark)>, Error> {
-        let taken = sequencer::take(&self.txn, plan).await.map_err(failed)?;
+        let taken = sequencer::take(&self.txn, plan).await.map_err(EffectError::from)?;
         let released = taken.into_iter().map(|parked| {
             let value = self.sequencer.decode(&parked.record).map_err(|cause| {
                 self.convict((&parked.entity, parked.revision), &cause);
@@ -102,14 +102,19 @@ impl<'a, T: Sequenced> Work<'a, T> {
 
     async fn park(&self, deltas: &Deltas<'_>, plan: &Plan<'_>) -> Result<(), Error> {
         let Some(first) = plan.parked.first() else { return Ok(()) };
-        if !self.sequencer.has_room(&self.txn, plan.parked.len()).await.map_err(failed)? {
+        if !self
+            .sequencer
+            .has_room(&self.txn, plan.parked.len())
+            .await
+            .map_err(EffectError::from)?
+        {
             let Delta { entity, revision, .. } = *deltas.get(*first);
             let expected = plan.expected(entity).unwrap_or(revision);
             return Err(self.error(*first, Reason::Full { expected }));
         }
         tracing::debug!(count = plan.parked.len(), "parking early deltas");
         let record = |index: usize| &self.batch[index].record;
-        sequencer::park(&self.txn, deltas, plan, record).await.map_err(failed)
+        Ok(sequencer::park(&self.txn, deltas, plan, record).await.map_err(EffectError::from)?)
     }
 
     /// Clears the deliveries of the batch of what a parked delta may have done
@@ -152,8 +157,4 @@ impl<'a, T: Sequenced> Work<'a, T> {
     fn ns(&self) -> i32 {
         self.txn.namespace().number()
     }
-}
-
-fn failed(error: DbErr) -> Error {
-    EffectError::from(error).into()
 }

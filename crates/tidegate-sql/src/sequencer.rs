@@ -8,9 +8,11 @@ mod error;
 mod parked;
 mod sweep;
 
+use std::collections::HashMap;
+
 use tidegate_core::{
     Record,
-    sequencer::{Census, Delta, Deltas, Guilty, Met, Passed, Plan, Suspects},
+    sequencer::{Census, Delta, Deltas, Guilty, Met, Plan, Suspects},
 };
 
 pub use self::{
@@ -68,12 +70,9 @@ pub async fn take(txn: &Txn, plan: &Plan<'_>) -> Result<Vec<rows::Parked>, DbErr
         return Ok(Vec::new());
     }
     let mut taken = rows::take(txn, &plan.taken).await?;
-    let place = |row: &rows::Parked| {
-        let is_row = |passed: &Passed<'_>| *passed == Passed::Released(&row.entity, row.revision);
-        plan.passed.iter().position(is_row)
-    };
-    taken.retain(|row| place(row).is_some());
-    taken.sort_by_cached_key(place);
+    let order: HashMap<_, _> = plan.released().zip(0..).collect();
+    taken.retain(|row| order.contains_key(&(&*row.entity, row.revision)));
+    taken.sort_by_key(|row| order[&(&*row.entity, row.revision)]);
     Ok(taken)
 }
 

@@ -1,7 +1,7 @@
 //! What the inbox and the sequencer keep in the database.
 //!
-//! `tidegate-inbox` and `tidegate-sequencer` are built on these functions; an
-//! application has no need of them. Each is one statement, or says how many it
+//! [`inbox`](crate::inbox) and [`sequencer`](crate::sequencer) are built on these
+//! functions; an application has no need of them. Each is one statement, or says how many it
 //! is. They decide nothing.
 
 pub mod entities;

@@ -272,7 +272,7 @@ impl<'a> Deltas<'a> {
         if revision <= at {
             return Ok(());
         }
-        if revision > at.saturating_add(1) && !self.rules.newest_wins {
+        if revision > desk.standing.next() && !self.rules.newest_wins {
             plan.verdicts[index] = Verdict::Kept(Outcome::Parked);
             match other {
                 Some(_) => desk.likes.entry(revision).or_default().push(index),

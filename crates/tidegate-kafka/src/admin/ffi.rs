@@ -254,7 +254,10 @@ fn unexpected() -> Failure {
     Failure { code: Code::Fail, reason: "an answer to no question".to_owned() }
 }
 
-fn list<'a>(offsets: impl Iterator<Item = (&'a TopicPartition, Offset)>) -> TopicPartitionList {
+/// Partitions, each with an offset, as the client takes them.
+pub(crate) fn list<'a>(
+    offsets: impl Iterator<Item = (&'a TopicPartition, Offset)>,
+) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for (name, offset) in offsets {
         let mut entry = list.add_partition(&name.topic, name.partition);

@@ -6,7 +6,7 @@
 //! and its commit (C12), there is no client's position to be committed (C17),
 //! and no offset is stored for a partition that is gone (C14).
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
     Offset, TopicPartitionList, consumer::Consumer as _, error::RDKafkaErrorCode as Code,
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::{
     Client, Phase, Stage,
     membership::{Verdict, verdict},
+    rebalance::list_of,
     start::metadata,
 };
 use crate::ffi::{self, Committed};
@@ -53,19 +54,6 @@ pub(super) enum What {
     /// Positions that were chosen, after a look-up has just reached the
     /// coordinator: whatever the statistics say, they are up to a second old.
     Chosen,
-}
-
-/// Offsets as a log shows them.
-struct List<'a>(&'a BTreeMap<TopicPartition, Sent>);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, sent)) in self.0.iter().enumerate() {
-            let space = if index == 0 { "" } else { " " };
-            write!(f, "{space}{name}@{}", sent.offset)?;
-        }
-        Ok(())
-    }
 }
 
 impl Commits {
@@ -117,7 +105,7 @@ impl Client<'_> {
             return;
         }
         self.commits.last_sent = now;
-        tracing::debug!(offsets = %List(&offsets), "a commit is sent");
+        tracing::debug!(offsets = %shown(&offsets), "a commit is sent");
         let membership = self.membership.number();
         self.commits.flight = Some(Flight { sent: now, membership, offsets });
         ffi::commit(self.consumer, &list, &self.results);
@@ -151,7 +139,7 @@ impl Client<'_> {
 
     fn proved(&mut self, flight: &Flight, committed: &Committed, now: Instant) {
         let took = now.saturating_duration_since(flight.sent);
-        tracing::debug!(offsets = %List(&flight.offsets), ?took, "a commit is accepted");
+        tracing::debug!(offsets = %shown(&flight.offsets), ?took, "a commit is accepted");
         let counts = self.membership.proved(flight.sent, now);
         for (name, sent) in &flight.offsets {
             let Some(partition) = self.partitions.get_mut(name) else { continue };
@@ -271,4 +259,9 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// Offsets as a log shows them.
+fn shown(offsets: &BTreeMap<TopicPartition, Sent>) -> String {
+    list_of(offsets.iter().map(|(name, sent)| format!("{name}@{}", sent.offset)))
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rdkafka::{
-    TopicPartitionList,
+    Offset,
     consumer::{BaseConsumer, Consumer as _, ConsumerContext},
     error::RDKafkaErrorCode as Code,
 };
@@ -74,10 +74,7 @@ fn committed<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     partitions: &[TopicPartition],
 ) -> Result<Facts, Failure> {
-    let mut list = TopicPartitionList::new();
-    for name in partitions {
-        list.add_partition(&name.topic, name.partition);
-    }
+    let list = admin::ffi::list(partitions.iter().map(|name| (name, Offset::Invalid)));
     let committed = consumer.committed_offsets(list, PATIENCE).map_err(|error| Failure {
         code: error.rdkafka_error_code().unwrap_or(Code::Fail),
         reason: String::new(),

@@ -7,7 +7,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tidegate_core::{Class, Error, Header, Headers, OutOfOrder, Record, TopicPartition};
 use tokio::time::Instant;
 
-use super::{Client, PositionError, Stage, partition::Partition};
+use super::{Client, PositionError, Stage, partition::Partition, stall::Watch};
 use crate::{
     ffi::{Buffer, Message},
     task::Item,
@@ -110,22 +110,21 @@ impl Partition<'_> {
             if read.error.is_some() {
                 return;
             }
-            match said(&message, name, *position, &mut arena) {
-                Ok(Said::Record(record)) => {
+            match item(&message, name, *position, watch, &mut arena) {
+                Ok(Some(Item::Record(record))) => {
                     *position = record.offset + 1;
                     read.records += 1;
                     read.bytes += record.size();
                     watch.record(now);
                     items.push(Item::Record(record));
                 }
-                Ok(Said::End(at)) => {
+                Ok(Some(Item::End(at))) => {
                     *position = (*position).max(at);
                     *end = Some(at);
                     watch.end(now);
                     items.push(Item::End(at));
                 }
-                Ok(Said::Astray) => watch.doubt(),
-                Ok(Said::Nothing) => {}
+                Ok(None) => {}
                 Err(error) => read.error = Some(error),
             }
         });
@@ -142,37 +141,30 @@ impl Partition<'_> {
     }
 }
 
-/// What a message says.
-enum Said {
-    Record(Record),
-    /// The log ends here, for now.
-    End(i64),
-    /// The client reads elsewhere, or not at all.
-    Astray,
-    /// Nothing that matters here.
-    Nothing,
-}
-
-fn said(
+/// What a message has for the task, if it has anything. One that says that the
+/// client reads elsewhere, or not at all, raises a doubt.
+fn item(
     message: &Message<'_>,
     partition: &TopicPartition,
     position: i64,
+    watch: &mut Watch,
     arena: &mut BytesMut,
-) -> Result<Said, Error> {
+) -> Result<Option<Item>, Error> {
     let offset = message.offset();
     match message.error() {
         None if offset < position => {
             Err(Error::new(Class::Fatal, OutOfOrder::new(offset, position)))
         }
-        None => Ok(Said::Record(record(message, partition, arena))),
-        Some(Code::PartitionEOF) => Ok(Said::End(offset)),
+        None => Ok(Some(Item::Record(record(message, partition, arena)))),
+        Some(Code::PartitionEOF) => Ok(Some(Item::End(offset))),
         Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) if offset == position => {
             Err(PositionError::Lost { position }.into())
         }
         // It is about where the client was before it was sought.
         Some(code @ (Code::AutoOffsetReset | Code::OffsetOutOfRange)) => {
             tracing::debug!(%partition, %code, offset, position, "not where we are");
-            Ok(Said::Astray)
+            watch.doubt();
+            Ok(None)
         }
         // The client tries these again by itself.
         Some(
@@ -188,7 +180,7 @@ fn said(
             | Code::KafkaStorageError),
         ) => {
             tracing::debug!(%partition, %code, "reading failed for now");
-            Ok(Said::Nothing)
+            Ok(None)
         }
         Some(code) => Err(Error::new(Class::Fatal, ReadError { code, reason: message.reason() })),
     }

@@ -332,7 +332,7 @@ impl Client<'_> {
         }
         if let Some(list) = draining.list {
             self.answer(false, &list);
-            tracing::info!(partitions = %list_of(&names(&list)), waited = ?how, "partitions given back");
+            tracing::info!(partitions = %list_of(names(&list)), waited = ?how, "partitions given back");
             self.driver.metrics.rebalanced("revoke", how);
         }
     }
@@ -452,20 +452,15 @@ fn assigned_of(list: &TopicPartitionList, never: Option<&Assigning>) -> TopicPar
 /// Explicit offsets, so that the client looks nothing up by itself, for what is
 /// never read.
 fn starting_at_zero<'a>(names: impl Iterator<Item = &'a TopicPartition>) -> TopicPartitionList {
-    let mut list = TopicPartitionList::new();
-    for name in names {
-        let mut entry = list.add_partition(&name.topic, name.partition);
-        entry.set_offset(Offset::Offset(0)).expect("zero is an offset");
-    }
-    list
+    admin::ffi::list(names.map(|name| (name, Offset::Offset(0))))
 }
 
 fn names(list: &TopicPartitionList) -> BTreeSet<TopicPartition> {
     list.elements().iter().map(|it| TopicPartition::new(it.topic(), it.partition())).collect()
 }
 
-/// Partitions as a log shows them.
-fn list_of(names: &BTreeSet<TopicPartition>) -> String {
-    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    names.join(" ")
+/// Partitions, or what is said of them, as a log shows them.
+pub(super) fn list_of(all: impl IntoIterator<Item = impl ToString>) -> String {
+    let all: Vec<_> = all.into_iter().map(|it| it.to_string()).collect();
+    all.join(" ")
 }

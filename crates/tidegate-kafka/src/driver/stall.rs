@@ -36,12 +36,12 @@ impl Watch {
 
     /// A record came.
     pub(crate) fn record(&mut self, now: Instant) {
-        *self = Self { quiet: now, at_end: false, probes: 0, doubted: false };
+        *self = Self::new(now);
     }
 
     /// The end of the log came.
     pub(crate) fn end(&mut self, now: Instant) {
-        *self = Self { quiet: now, at_end: true, probes: 0, doubted: false };
+        *self = Self { at_end: true, ..Self::new(now) };
     }
 
     /// Nothing is to be expected now: no room to read, or a leader that is away.

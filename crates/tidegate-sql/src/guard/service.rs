@@ -6,7 +6,7 @@ use std::{
 };
 
 use tidegate_core::{Batch, Delivery, Error, Outcomes, take_ready};
-use tokio::task::{self, JoinHandle};
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 use super::{error::GuardError, keeper::Keeper};
@@ -22,12 +22,8 @@ pub struct EpochGuardService<S> {
     keeper: Arc<Keeper>,
     // A task, so that it goes on, and gives up what it holds, though nobody polls
     // this instance. A clone has one of its own, and one of them all works.
-    settling: Option<Settling>,
+    settling: JoinSet<()>,
 }
-
-/// A task that ends with this value.
-#[derive(Debug)]
-struct Settling(JoinHandle<()>);
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -35,7 +31,7 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl<S> EpochGuardService<S> {
     pub(super) fn new(inner: S, keeper: Arc<Keeper>) -> Self {
-        Self { inner, keeper, settling: None }
+        Self { inner, keeper, settling: JoinSet::new() }
     }
 
     /// A reference to the inner service.
@@ -67,12 +63,11 @@ where
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         while !self.keeper.is_settled() {
-            let keeper = &self.keeper;
-            let start = || Settling(task::spawn(Arc::clone(keeper).settle()));
-            let settling = self.settling.get_or_insert_with(start);
+            if self.settling.is_empty() {
+                self.settling.spawn(Arc::clone(&self.keeper).settle());
+            }
             // One that panicked is started again.
-            let _ = ready!(Pin::new(&mut settling.0).poll(cx));
-            self.settling = None;
+            let _ = ready!(self.settling.poll_join_next(cx));
         }
         self.inner.poll_ready(cx).map_err(Into::into)
     }
@@ -91,14 +86,6 @@ where
                 Some(refused) => Err(refused.into()),
             }
         })
-    }
-}
-
-// ===== impl Settling =====
-
-impl Drop for Settling {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

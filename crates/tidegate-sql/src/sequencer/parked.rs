@@ -86,7 +86,7 @@ impl Parked {
         if revision <= standing.revision {
             return Err(SkipError::Backwards { revision: standing.revision });
         }
-        if revision == standing.revision + 1 {
+        if revision == standing.next() {
             return Ok(0);
         }
         let cause = format!("its entity was set to go on at revision {revision}");

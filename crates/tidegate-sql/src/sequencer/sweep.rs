@@ -90,7 +90,8 @@ impl<'a> Sweep<'a> {
     {
         loop {
             if self.current.is_none() {
-                self.current = self.next().await.map_err(failed)?.map(|it| (it, self.limit));
+                self.current =
+                    self.next().await.map_err(EffectError::from)?.map(|it| (it, self.limit));
             }
             let Some((entity, limit)) = &mut self.current else { return Ok(None) };
             match turn(self.database, self.lease, service, &decode, entity, *limit).await? {
@@ -99,7 +100,7 @@ impl<'a> Sweep<'a> {
                 Turn::Failed { alone: None, .. } => *limit = 1,
                 Turn::Failed { alone: Some(revision), cause } => {
                     let withheld = withhold(self.database, (entity, revision), &cause).await;
-                    withheld.map_err(failed)?;
+                    withheld.map_err(EffectError::from)?;
                     let step = |(entity, _)| Step::Withheld { entity, revision, cause };
                     return Ok(self.current.take().map(step));
                 }
@@ -139,8 +140,8 @@ where
     if !lease.is_active() {
         return Err(LeaseEnded.into());
     }
-    let owner = database.begin().await.map_err(failed)?;
-    let taken = advance(&owner.txn(), entity, limit).await.map_err(failed)?;
+    let owner = database.begin().await.map_err(EffectError::from)?;
+    let taken = advance(&owner.txn(), entity, limit).await.map_err(EffectError::from)?;
     let (count, revisions) = (taken.len(), taken.iter().map(|it| it.revision));
     let alone = revisions.last().filter(|_| count == 1);
     let marks = taken.iter().map(|it| it.mark).collect();
@@ -160,7 +161,7 @@ where
     if !lease.is_held() {
         return Err(LeaseEnded.into());
     }
-    owner.commit().await.map_err(failed)?;
+    owner.commit().await.map_err(EffectError::from)?;
     Ok(Turn::Applied(count))
 }
 
@@ -190,8 +191,4 @@ fn blame(cause: Error, alone: Option<i64>) -> Result<Turn, Error> {
         Class::Poison => Ok(Turn::Failed { alone, cause }),
         _ => Err(cause),
     }
-}
-
-fn failed(error: DbErr) -> Error {
-    EffectError::from(error).into()
 }
