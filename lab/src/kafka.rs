@@ -8,7 +8,7 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
     consumer::{BaseConsumer, CommitMode, Consumer as _},
-    error::RDKafkaErrorCode as Code,
+    error::{KafkaResult, RDKafkaErrorCode as Code},
     topic_partition_list::{Offset, TopicPartitionList},
 };
 use tidegate_testkit::NewRecord;
@@ -32,11 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 impl Cluster {
     /// Topics are kept in so many copies.
     pub(crate) fn new(bootstrap: &str, copies: i32) -> Result<Self> {
-        let admin = ClientConfig::new()
-            .set("bootstrap.servers", bootstrap)
-            .set("reconnect.backoff.max.ms", "500")
-            .create()
-            .context("making an administrator")?;
+        let admin = administrator(bootstrap).context("making an administrator")?;
         Ok(Self { bootstrap: bootstrap.to_owned(), copies, admin })
     }
 
@@ -115,10 +111,11 @@ impl Cluster {
     /// The node that coordinates a group, once one does.
     pub(crate) fn coordinator(&self, group: &str) -> Option<i32> {
         const OFFSETS: &str = "__consumer_offsets";
-        // The node that is asked may be the one that does not answer.
         const SOON: Duration = Duration::from_secs(2);
 
-        let metadata = self.admin.inner().fetch_metadata(Some(OFFSETS), SOON).ok()?;
+        // One that has known a node before it was frozen goes on asking it.
+        let anew = administrator(&self.bootstrap).ok()?;
+        let metadata = anew.inner().fetch_metadata(Some(OFFSETS), SOON).ok()?;
         let partitions = metadata.topics().first()?.partitions();
         // As Java hashes a string, and as Kafka makes it positive.
         let hash = group
@@ -152,6 +149,11 @@ impl Cluster {
         let ready = topic.partitions().iter().all(|it| it.leader() >= 0);
         ready.then(|| topic.partitions().len())
     }
+}
+
+fn administrator(bootstrap: &str) -> KafkaResult<AdminClient<DefaultClientContext>> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap).set("reconnect.backoff.max.ms", "500").create()
 }
 
 fn options() -> AdminOptions {
