@@ -110,30 +110,46 @@ impl Cluster {
 
     /// The node that coordinates a group, once one does.
     pub(crate) fn coordinator(&self, group: &str) -> Option<i32> {
-        const OFFSETS: &str = "__consumer_offsets";
-        const SOON: Duration = Duration::from_secs(2);
-
-        // One that has known a node before it was frozen goes on asking it.
-        let anew = administrator(&self.bootstrap).ok()?;
-        let metadata = anew.inner().fetch_metadata(Some(OFFSETS), SOON).ok()?;
-        let partitions = metadata.topics().first()?.partitions();
         // As Java hashes a string, and as Kafka makes it positive.
         let hash = group
             .encode_utf16()
             .fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
-        let number =
-            (hash & i32::MAX) % i32::try_from(partitions.len()).ok().filter(|it| *it > 0)?;
+        self.leader("__consumer_offsets", |partitions| (hash & i32::MAX) % partitions)
+    }
+
+    /// The node that leads a partition, once one does. Which one it is may depend
+    /// on how many there are.
+    pub(crate) fn leader(&self, topic: &str, number: impl Fn(i32) -> i32) -> Option<i32> {
+        const SOON: Duration = Duration::from_secs(2);
+
+        // One that has known a node before it was frozen goes on asking it.
+        let anew = administrator(&self.bootstrap).ok()?;
+        let metadata = anew.inner().fetch_metadata(Some(topic), SOON).ok()?;
+        let partitions = metadata.topics().first()?.partitions();
+        let number = number(i32::try_from(partitions.len()).ok().filter(|it| *it > 0)?);
         let partition = partitions.iter().find(|it| it.id() == number)?;
         Some(partition.leader()).filter(|leader| *leader >= 0)
     }
 
     /// Where each partition ends.
     pub(crate) async fn ends(&self, topic: &str, partitions: i32) -> Result<BTreeMap<i32, i64>> {
-        let ends = (0..partitions).map(|partition| {
-            let marks = self.admin.inner().fetch_watermarks(topic, partition, PATIENCE)?;
-            Ok((partition, marks.1))
-        });
-        ends.collect()
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ends = (0..partitions).map(|partition| {
+                let marks = self.admin.inner().fetch_watermarks(topic, partition, PATIENCE)?;
+                Ok((partition, marks.1))
+            });
+            match ends.collect::<KafkaResult<_>>() {
+                // A leader has just moved.
+                Err(error)
+                    if error.rdkafka_error_code() == Some(Code::NotLeaderForPartition)
+                        && Instant::now() < deadline =>
+                {
+                    sleep(PAUSE).await;
+                }
+                ends => return Ok(ends?),
+            }
+        }
     }
 
     /// Whether the cluster says that there is no such topic.

@@ -62,6 +62,8 @@ pub(crate) enum Facts {
     Group(GroupDescription),
     /// The values of a configuration, by name.
     Config(BTreeMap<String, String>),
+    /// The client has learned who leads the partitions of some topics.
+    Leaders,
     /// Whether each partition's offset was altered, or forgotten.
     Altered(BTreeMap<TopicPartition, Result<(), Failure>>),
 }

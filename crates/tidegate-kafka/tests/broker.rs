@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_kafka::{PartitionState, PositionError, ServeError, StartPosition};
 use tidegate_testkit::{ApiKey, BrokerConfig, ErrorCode};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::support::{
     GROUP, Journal, Member, TOPIC, broker, broker_with, config, consumed, produce, takes, until,
@@ -190,6 +190,29 @@ async fn a_position_that_is_not_known_in_time_is_resolved_later() {
     assert_eq!(journal.count(), 0, "nothing is read from a position that is made up");
     broker.clear_failures(ApiKey::OFFSET_FETCH);
     consumed(&broker).await;
+    member.end().await.unwrap();
+    journal.assert_exact(&broker);
+}
+
+// Rule 7 of starting: until then there is nothing to commit, and so no proof of
+// the membership to be had. Its lack is no reason to give the client up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_position_that_is_unknown_for_sessions_leaves_the_member_in_the_group() {
+    let session = Duration::from_secs(3);
+    let broker = broker_with(BrokerConfig::default().with_session(session), 2, 50);
+    let journal = Journal::default();
+    broker.fail_requests(ApiKey::OFFSET_FETCH, &[ErrorCode::UnstableOffsetCommit; 10_000]);
+    let config = config(&broker)
+        .group_session(session, Duration::from_millis(100))
+        .lookup_deadline(Duration::from_millis(200));
+    let member = Member::start(config, &journal, takes(0));
+    until("it has partitions", || member.status.partitions().len() == 2).await;
+    let joined = member.partition(0).map(|it| it.epoch);
+    let since = Instant::now();
+    until("a client would have been given up", || since.elapsed() > session * 5).await;
+    broker.clear_failures(ApiKey::OFFSET_FETCH);
+    consumed(&broker).await;
+    assert_eq!(member.partition(0).map(|it| it.epoch), joined, "it is the same membership");
     member.end().await.unwrap();
     journal.assert_exact(&broker);
 }

@@ -13,7 +13,7 @@ use xtask::services::{Server, Signal};
 
 use super::{
     Experiment,
-    common::{far, feed, finish, has_stopped, shared, takes_all},
+    common::{far, feed, finish, has_stopped, members, shared, takes_all},
     data::{Halves, wide},
 };
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
 };
 
 const PARTITIONS: i32 = 4;
+const TWO: [&str; 2] = ["first", "second"];
 const RATE: usize = 200;
 
 /// Longer than a session, which is 6 s.
@@ -89,6 +90,13 @@ pub(super) const ALL: &[Experiment] = &[
         "broker-network/coordinator-frozen",
         "The group's coordinator is frozen under load, until another node has taken over.",
         |case| Box::pin(coordinator_moves(case, Signal::SIGSTOP)),
+    )
+    .on_three_nodes(),
+    Experiment::new(
+        "broker-network/leader-gone",
+        "A member leaves, and the node that leads a partition of its is gone. The others take over \
+         what they have not read.",
+        |case| Box::pin(leader_gone(case)),
     )
     .on_three_nodes(),
 ];
@@ -188,10 +196,10 @@ async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
     Ok(())
 }
 
-/// Two members, neither behind a proxy: it is the broker that goes.
-async fn two(case: &Case, records: &Halves) -> Result<Vec<Arc<Member>>> {
+/// Members that are not behind a proxy: it is the broker that goes.
+async fn near(case: &Case, names: &[&str], records: &Halves) -> Result<Vec<Arc<Member>>> {
     case.create_topic(PARTITIONS).await?;
-    let members = super::common::members(case, &["first", "second"]).await?;
+    let members = members(case, names).await?;
     case.produce(&records.first).await?;
     case.consumed().await?;
     Ok(members)
@@ -199,7 +207,7 @@ async fn two(case: &Case, records: &Halves) -> Result<Vec<Arc<Member>>> {
 
 async fn restarted(case: &Case, signal: Signal) -> Result<()> {
     let records = wide(case.seed, 2_000, PARTITIONS);
-    let members = two(case, &records).await?;
+    let members = near(case, &TWO, &records).await?;
     // What is there to be read when it goes, and when it comes back.
     let (before, after) = records.second.split_at(records.second.len() / 2);
     case.produce(before).await?;
@@ -216,7 +224,7 @@ async fn restarted(case: &Case, signal: Signal) -> Result<()> {
 
 async fn frozen(case: &Case) -> Result<()> {
     let records = wide(case.seed, 2_000, PARTITIONS);
-    let members = two(case, &records).await?;
+    let members = near(case, &TWO, &records).await?;
     case.produce(&records.second).await?;
     case.services().signal_kafka(Signal::SIGSTOP).await?;
     case.fault("the broker is frozen (SIGSTOP)");
@@ -228,7 +236,7 @@ async fn frozen(case: &Case) -> Result<()> {
 
 async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
     let records = wide(case.seed, 3_000, PARTITIONS);
-    let members = two(case, &records).await?;
+    let members = near(case, &TWO, &records).await?;
     let over = Cell::new(false);
     let moves = async {
         let old = case.cluster.coordinator(&case.group).context("the group has a coordinator")?;
@@ -271,6 +279,29 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
         let late = log[mark..].iter().find(|event| event.message == late);
         ensure!(late.is_none(), "{} did not find out where partitions start", member.name());
     }
+    // Some may be there twice: a write was repeated that had been done.
+    case.find_ends().await?;
+    end(case, &members).await
+}
+
+/// Who reads a partition sees that its leader is gone. Who is to read it next goes
+/// by what it knew before.
+async fn leader_gone(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 2_000, PARTITIONS);
+    let mut members = near(case, &["first", "second", "third"], &records).await?;
+    let leaves = members.pop().context("there are three")?;
+    let its = leaves.status().await?.first().context("it has a partition")?.partition;
+    let leader = || case.cluster.leader(&case.topic, |_| its);
+    let gone = leader().context("its partition has a leader")?;
+    case.nodes()?.with(gone, |node| stop(node, Signal::SIGKILL)).await?;
+    case.fault(format!("node {gone}, which leads partition {its}, is gone"));
+    until("another node leads", async || Ok(leader().filter(|it| *it != gone))).await?;
+    case.terminate(&leaves).await?;
+    case.phase("the others take its partitions over while the node is away");
+    shared(case, &members).await?;
+    until("records are taken", async || Ok(case.produce(&records.second).await.ok())).await?;
+    case.nodes()?.with(gone, |node| restart(node, Signal::SIGKILL)).await?;
+    case.relief(format!("node {gone} is there again"));
     // Some may be there twice: a write was repeated that had been done.
     case.find_ends().await?;
     end(case, &members).await

@@ -180,8 +180,14 @@ impl Client<'_> {
                 stack.owner.extend(until);
             }
         }
-        if self.membership.is_silent(now, rejoining) {
-            if !self.suspended {
+        let provable = self.partitions.values().any(|partition| partition.frontier().is_some());
+        self.membership.provable(provable, now);
+        if !provable {
+            // Nothing that could be proved, so nothing waits for it: neither what
+            // is still looked up, nor what is stopped where no offset is known.
+            self.suspended = false;
+        } else if self.membership.is_silent(now, rejoining) {
+            if !self.suspended && self.partitions.values().any(|it| it.stack().is_some()) {
                 self.suspend(now);
             }
             let up = self.consumer.context().group_state().up == Some(true);

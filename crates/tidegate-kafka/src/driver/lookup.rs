@@ -23,6 +23,8 @@ pub(crate) enum Question {
     High,
     /// The id of its topic.
     TopicIds,
+    /// Who leads it now: what the client believes is from before.
+    Leaders,
 }
 
 /// How a question is asked.
@@ -32,12 +34,18 @@ pub(crate) enum Asked {
     Member(Vec<TopicPartition>),
     /// By a request to the brokers.
     Brokers(Request),
+    /// By a look at the topics, from which the client learns.
+    Topics(BTreeSet<Arc<str>>),
 }
 
 /// A look-up of where partitions start.
 ///
 /// It asks all its questions at once, repeats those that fail, for the
 /// partitions that they fail for, and says which partitions are known.
+///
+/// Where a log begins and ends is asked of its leader, and the client takes the
+/// one that it knows: of a leader that is gone, it waits for the return. So what
+/// is not answered soon is asked again, once the client has learned who leads.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     since: Instant,
@@ -53,8 +61,9 @@ pub(crate) struct Lookup {
 enum Ask {
     /// To be sent, at that time.
     Due(Instant),
-    /// Sent, with that number. Answers with other numbers are too late.
-    Sent(u64),
+    /// Sent, with that number, at that time. Answers with other numbers are too
+    /// late.
+    Sent(u64, Instant),
     Done,
 }
 
@@ -67,6 +76,9 @@ struct Found {
 
 // A question that failed is asked again after this.
 const AGAIN: Duration = Duration::from_millis(100);
+
+// How long a leader may take to answer.
+const LEADER: Duration = Duration::from_secs(1);
 
 // How long all else waits for the ids of topics, which guard against a topic
 // made anew and are not needed to start.
@@ -106,7 +118,10 @@ impl Lookup {
 
     /// The next question to be sent, and what it is about. The caller tells the
     /// number that it sends it with by [`sent`](Self::sent).
-    pub(crate) fn due(&self, now: Instant) -> Option<(Question, BTreeSet<&TopicPartition>)> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(Question, BTreeSet<&TopicPartition>)> {
+        if self.of_leaders().any(|(_, ask)| ask.is_overdue(now)) {
+            self.asks.entry(Question::Leaders).or_insert(Ask::Due(now));
+        }
         let is_due = |ask: &Ask| matches!(ask, Ask::Due(at) if *at <= now);
         let (&question, _) = self.asks.iter().find(|(_, ask)| is_due(ask))?;
         let lacks = |(name, found): (&'_ TopicPartition, &Found)| match question {
@@ -114,17 +129,18 @@ impl Lookup {
             Question::Low => found.low.is_none(),
             Question::High => found.high.is_none(),
             Question::TopicIds => !self.topic_ids.contains_key(&name.topic),
+            Question::Leaders => found.low.is_none() || found.high.is_none(),
         };
         Some((question, self.found.iter().filter(|it| lacks(*it)).map(|(name, _)| name).collect()))
     }
 
-    pub(crate) fn sent(&mut self, question: Question, number: u64) {
-        self.asks.insert(question, Ask::Sent(number));
+    pub(crate) fn sent(&mut self, question: Question, number: u64, now: Instant) {
+        self.asks.insert(question, Ask::Sent(number, now));
     }
 
     /// Takes an answer. Returns it if it belongs to another look-up.
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) -> Option<Answer> {
-        let is_it = |ask: &Ask| matches!(ask, Ask::Sent(number) if *number == answer.number);
+        let is_it = |ask: &Ask| matches!(ask, Ask::Sent(number, _) if *number == answer.number);
         let Some((&question, _)) = self.asks.iter().find(|(_, ask)| is_it(ask)) else {
             return Some(answer);
         };
@@ -134,7 +150,13 @@ impl Lookup {
         };
         let done = failure.is_none();
         self.failure = failure.or_else(|| self.failure.take());
-        self.asks.insert(question, if done { Ask::Done } else { Ask::Due(now + AGAIN) });
+        if done && question == Question::Leaders {
+            self.asks.remove(&question);
+            let overdue = |ask: &&mut Ask| ask.is_overdue(now);
+            self.of_leaders_mut().filter(overdue).for_each(|ask| *ask = Ask::Due(now));
+        } else {
+            self.asks.insert(question, if done { Ask::Done } else { Ask::Due(now + AGAIN) });
+        }
         None
     }
 
@@ -143,7 +165,11 @@ impl Lookup {
         let (mut positions, mut ids) = (true, true);
         for (question, ask) in &self.asks {
             let done = matches!(ask, Ask::Done);
-            if *question == Question::TopicIds { ids = done } else { positions &= done }
+            match question {
+                Question::Committed | Question::Low | Question::High => positions &= done,
+                Question::TopicIds => ids = done,
+                Question::Leaders => {}
+            }
         }
         if !positions {
             return false;
@@ -193,13 +219,32 @@ impl Lookup {
                     }
                 }
             }
-            Facts::Group(_) | Facts::Config(_) | Facts::Altered(_) => {}
+            Facts::Leaders | Facts::Group(_) | Facts::Config(_) | Facts::Altered(_) => {}
         }
         failure
+    }
+
+    /// The questions that go to leaders.
+    fn of_leaders(&self) -> impl Iterator<Item = (&Question, &Ask)> {
+        self.asks.iter().filter(|(question, _)| question.is_for_leaders())
+    }
+
+    fn of_leaders_mut(&mut self) -> impl Iterator<Item = &mut Ask> {
+        self.asks.iter_mut().filter(|(it, _)| it.is_for_leaders()).map(|(_, ask)| ask)
+    }
+}
+
+impl Ask {
+    fn is_overdue(&self, now: Instant) -> bool {
+        matches!(self, Self::Sent(_, at) if now.saturating_duration_since(*at) >= LEADER)
     }
 }
 
 impl Question {
+    fn is_for_leaders(self) -> bool {
+        matches!(self, Self::Low | Self::High)
+    }
+
     /// How it is asked about partitions.
     pub(crate) fn about<'a>(self, partitions: impl Iterator<Item = &'a TopicPartition>) -> Asked {
         let spec = |spec| move |it: &TopicPartition| (it.clone(), spec);
@@ -208,6 +253,7 @@ impl Question {
             Self::Low => Request::Offsets(partitions.map(spec(Spec::Low)).collect()),
             Self::High => Request::Offsets(partitions.map(spec(Spec::High)).collect()),
             Self::TopicIds => Request::Topics(partitions.map(|it| it.topic.clone()).collect()),
+            Self::Leaders => return Asked::Topics(partitions.map(|it| it.topic.clone()).collect()),
         })
     }
 }
@@ -224,8 +270,8 @@ mod tests {
     use rdkafka::error::RDKafkaErrorCode as Code;
 
     use super::{
-        AGAIN, Answer, BTreeMap, FOR_IDS, Facts, Failure, Instant, Lookup, Position, Question,
-        TopicId, TopicPartition,
+        AGAIN, Answer, BTreeMap, FOR_IDS, Facts, Failure, Instant, LEADER, Lookup, Position,
+        Question, TopicId, TopicPartition,
     };
     use crate::admin::Topic;
 
@@ -258,7 +304,7 @@ mod tests {
         for number in first.. {
             let Some((question, about)) = lookup.due(now) else { break };
             sent.push((question, about.iter().map(|it| it.partition).collect()));
-            lookup.sent(question, number);
+            lookup.sent(question, number, now);
         }
         sent
     }
@@ -312,6 +358,23 @@ mod tests {
         send(&mut lookup, now, 1);
         assert!(lookup.answered(Answer { number: 1, result: Err(failure()) }, now).is_none());
         assert_eq!(send(&mut lookup, now + AGAIN, 4), [(Question::Committed, vec![0])]);
+    }
+
+    // The node that led a partition is gone, and the client does not know.
+    #[test]
+    fn a_leader_that_does_not_answer_is_looked_for_and_asked_again() {
+        let start = Instant::now();
+        let mut lookup = Lookup::new([name(0), name(1)], false, start);
+        send(&mut lookup, start, 1);
+        answer(&mut lookup, 1, committed(&[(0, Ok(Some(5))), (1, Ok(Some(5)))]), start);
+        answer(&mut lookup, 2, offsets(&[(0, 0), (1, 0)]), start);
+        let now = start + LEADER;
+        assert_eq!(send(&mut lookup, now, 4), [(Question::Leaders, vec![0, 1])]);
+        assert_eq!(send(&mut lookup, now + LEADER, 5), [], "it is looked for once at a time");
+        answer(&mut lookup, 4, Facts::Leaders, now);
+        assert_eq!(send(&mut lookup, now, 5), [(Question::High, vec![0, 1])]);
+        answer(&mut lookup, 5, offsets(&[(0, 9), (1, 9)]), now);
+        assert!(lookup.is_complete(now));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct Membership {
     number: u64,
     /// When the newest proof was sent; at first, when the assignment came.
     proof: Instant,
+    /// Since when there is something to commit, and so a proof to be had.
+    provable: Option<Instant>,
     /// This thread did not run for long: what the statistics say about a rejoin
     /// is from before.
     stopped: bool,
@@ -55,7 +57,7 @@ pub(crate) fn verdict(code: Code, session: Session) -> Verdict {
 
 impl Membership {
     pub(crate) fn new(session: Session, now: Instant) -> Self {
-        Self { session, number: 0, proof: now, stopped: false, lost: None }
+        Self { session, number: 0, proof: now, provable: None, stopped: false, lost: None }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -84,6 +86,12 @@ impl Membership {
         let counts = self.age(now) < self.session.timeout;
         self.stopped &= !counts;
         counts
+    }
+
+    /// Whether there is something to commit. Without, no proof can come, and none
+    /// is missed: where partitions start may not be known yet.
+    pub(crate) fn provable(&mut self, is: bool, now: Instant) {
+        self.provable = is.then(|| self.provable.unwrap_or(now));
     }
 
     /// The time between two turns of the poll loop. A long one means that the
@@ -134,9 +142,11 @@ impl Membership {
         self.lost.is_some_and(|at| now.saturating_duration_since(at) > self.session.timeout)
     }
 
-    /// Whether no proof came for so long that another client may do better.
+    /// Whether no proof came for so long, though one could, that another client
+    /// may do better.
     pub(crate) fn is_hopeless(&self, now: Instant) -> bool {
-        self.age(now) > self.session.timeout * 4
+        let since = self.provable.map(|since| since.max(self.proof));
+        since.is_some_and(|it| now.saturating_duration_since(it) > self.session.timeout * 4)
     }
 }
 
@@ -214,6 +224,22 @@ mod tests {
         assert!(membership.loss_did_not_come(start + seconds(7)));
         membership.loss_came();
         assert!(!membership.loss_did_not_come(start + seconds(7)));
+    }
+
+    #[test]
+    fn a_client_is_given_up_only_if_there_was_something_to_commit() {
+        let start = Instant::now();
+        let mut membership = Membership::new(SESSION, start);
+        assert!(!membership.is_hopeless(start + seconds(100)));
+        membership.provable(true, start + seconds(100));
+        membership.provable(true, start + seconds(110));
+        assert!(!membership.is_hopeless(start + seconds(124)));
+        assert!(membership.is_hopeless(start + seconds(125)));
+        assert!(membership.proved(start + seconds(124), start + seconds(125)));
+        assert!(!membership.is_hopeless(start + seconds(148)));
+        assert!(membership.is_hopeless(start + seconds(149)));
+        membership.provable(false, start + seconds(149));
+        assert!(!membership.is_hopeless(start + seconds(149)));
     }
 
     #[test]

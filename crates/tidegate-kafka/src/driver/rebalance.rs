@@ -214,13 +214,14 @@ impl Client<'_> {
                 self.questions += 1;
                 let number = self.questions;
                 let asked = match question.about(partitions.into_iter()) {
-                    Asked::Member(partitions) => self.asker.ask(number, partitions),
+                    Asked::Member(partitions) => self.asker.committed(number, partitions),
+                    Asked::Topics(topics) => self.asker.leaders(number, topics),
                     Asked::Brokers(request) => {
                         admin::ffi::ask(self.consumer.client(), &self.answers, number, &request);
                         true
                     }
                 };
-                lookup.sent(question, number);
+                lookup.sent(question, number, now);
                 if !asked {
                     let failure = Failure { code: Code::QueueFull, reason: String::new() };
                     lookup.answered(Answer { number, result: Err(failure) }, now);
