@@ -148,6 +148,13 @@ impl Case {
         self.collected().counts.insert(name.to_owned(), count);
     }
 
+    /// When that was noted as a fault, a relief or a phase, in milliseconds since
+    /// the Unix epoch.
+    pub(crate) fn times_of(&self, what: &str) -> Vec<i64> {
+        let collected = self.collected();
+        collected.steps.iter().filter(|step| step.what == what).map(|step| step.at).collect()
+    }
+
     fn step(&self, kind: StepKind, what: impl Into<String>) {
         self.collected().steps.push(Step::new(kind, what));
     }

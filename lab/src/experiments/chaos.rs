@@ -18,7 +18,7 @@ use tokio::{
 };
 use xtask::services::Signal;
 
-use self::{slot::Slot, tally::Tally};
+use self::{slot::Slot, steps_back::StepsBack, tally::Tally};
 use super::{Experiment, data};
 use crate::case::{Case, until};
 
@@ -40,6 +40,8 @@ const TURN: Duration = Duration::from_millis(500);
 /// A broker that was killed may be away for this long: on a busy machine it
 /// takes a minute to start.
 const AWAY: Duration = Duration::from_secs(300);
+
+const BROKER_UP: &str = "the broker is up again";
 
 async fn chaos(case: &Case) -> Result<()> {
     let lasts = case.scale.chaos;
@@ -87,9 +89,10 @@ async fn chaos(case: &Case) -> Result<()> {
     case.count("commits refused", case.logged("a commit was not accepted"));
     let again = case.outcomes("duplicate").await?;
     case.count("executed again", again - i64::try_from(findings.counts.duplicates)?);
-    let (caused, uncaused) = steps_back::by_cause(case);
-    case.count("went back by a late commit", caused);
-    ensure!(uncaused.is_empty(), "committed offsets went back without a cause: {uncaused:?}");
+    let StepsBack { late, loading, unknown } = StepsBack::of(case, &case.times_of(BROKER_UP));
+    case.count("went back by a late commit", late);
+    case.count("went back while a broker loaded", loading);
+    ensure!(unknown.is_empty(), "committed offsets went back without a cause: {unknown:?}");
     Ok(())
 }
 
@@ -153,7 +156,7 @@ async fn services(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) ->
                 case.fault("the broker is killed");
                 sleep(lasts).await;
                 services.with_kafka(|node| node.start()).await?;
-                case.relief("the broker is up again");
+                case.relief(BROKER_UP);
                 tally.landed_one("the broker is killed");
             }
             1 | 2 => {

@@ -2,27 +2,47 @@ use std::collections::BTreeMap;
 
 use crate::{case::Case, worker::Logged};
 
-/// How many steps back a commit explains that was unanswered when its member
-/// lost the partition, and those that nothing explains.
-pub(super) fn by_cause(case: &Case) -> (usize, Vec<String>) {
-    let (seen, logs) = (case.seen_commits(), case.logs());
-    let mut last = BTreeMap::new();
-    let (mut caused, mut uncaused) = (0, Vec::new());
-    for it in seen {
-        let Some(offset) = it.offset else { continue };
-        let before = last.insert(it.partition.clone(), offset).unwrap_or(offset);
-        if offset >= before {
-            continue;
+/// Why committed offsets went back.
+#[derive(Debug, Default)]
+pub(super) struct StepsBack {
+    /// A commit that was unanswered when its member lost the partition.
+    pub(super) late: usize,
+    /// A broker that has just started, and tells what it has read so far of the
+    /// offsets' log: a moment later all is as before.
+    pub(super) loading: usize,
+    /// Nothing that is known.
+    pub(super) unknown: Vec<String>,
+}
+
+/// A broker is done with loading after this, in milliseconds.
+const LOADED: i64 = 10_000;
+
+impl StepsBack {
+    pub(super) fn of(case: &Case, starts: &[i64]) -> Self {
+        let (seen, logs) = (case.seen_commits(), case.logs());
+        let mut last = BTreeMap::new();
+        let mut steps = Self::default();
+        for (index, it) in seen.iter().enumerate() {
+            let Some(offset) = it.offset else { continue };
+            let before = last.insert(it.partition.clone(), offset).unwrap_or(offset);
+            if offset >= before {
+                continue;
+            }
+            let name = format!("{}@{offset}", it.partition);
+            let started = starts.iter().any(|start| (it.at - start).abs() < LOADED);
+            let mut later = seen[index..].iter().filter(|later| later.partition == it.partition);
+            let is_back =
+                later.any(|later| later.at - it.at < LOADED && later.offset >= Some(before));
+            if started && is_back {
+                steps.loading += 1;
+            } else if logs.iter().any(|log| was_unanswered(log, &name, it.at)) {
+                steps.late += 1;
+            } else {
+                steps.unknown.push(format!("{name} at {}, after {before}", it.at));
+            }
         }
-        let name = format!("{}@{offset}", it.partition);
-        let explained = logs.iter().any(|log| was_unanswered(log, &name, it.at));
-        if explained {
-            caused += 1;
-        } else {
-            uncaused.push(format!("{name} at {}, after {before}", it.at));
-        }
+        steps
     }
-    (caused, uncaused)
 }
 
 /// Whether a member sent this before that time, and something else than the
