@@ -133,8 +133,6 @@ enum End {
 // The pause before another client is built.
 const REBUILD: Duration = Duration::from_millis(500);
 const UNRELEASED: Duration = Duration::from_secs(1);
-// How long the threads of a closed client may take to end.
-const DESTROY: Duration = Duration::from_secs(3);
 
 impl Driver {
     pub(crate) fn new(
@@ -215,7 +213,7 @@ impl Driver {
         });
         self.status.clear();
         if consumer.closed() {
-            ffi::destroy(consumer, DESTROY);
+            ffi::destroy(consumer);
         } else {
             // Dropping it would block, perhaps for ever.
             ffi::give_up(consumer);
