@@ -178,6 +178,10 @@ impl KafkaConfig {
     }
 
     /// Sets after how long without a sign of life a partition is probed.
+    ///
+    /// The group is looked at as well, each time that three times as long has
+    /// passed, and earlier after a request without an answer: this member may
+    /// have missed which partitions it was given, or is to give up.
     #[must_use]
     pub fn stall_after(self, stall_after: Duration) -> Self {
         Self { stall_after, ..self }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What decides is in values that know no client: [`membership`], [`start`],
-//! [`lookup`], [`pause`], [`shown`], [`stall`].
+//! [`lookup`], [`pause`], [`shown`], [`stall`], [`agreement`].
 //!
 //! The rules it keeps, and what fails if one is broken. A name alone is a test
 //! of this crate; `lab` names an experiment of `cargo xtask integration`.
@@ -32,6 +32,7 @@
 //! | 16. An identity that was taken ends the source with the error | `a_member_whose_identity_was_taken_ends_with_the_error` |
 //! | 17. The main queue is emptied each turn; an error is shown once in 10 s | `an_error_that_repeats_is_shown_once_in_ten_seconds` |
 //! | 18. What no member has is seen from outside only | `offsets_are_set_only_while_the_group_is_stopped` (the group's lag and members) |
+//! | 19. A client that missed what the broker gave it, or wants back, is replaced | `what_was_given_and_is_not_known_asks_for_another_client`, `what_was_to_be_given_back_and_is_kept_asks_for_another_client`; lab `client-traps` |
 //! | Start 1. All questions go out at once; answers of other numbers are dropped | `all_questions_go_out_at_once_and_are_needed`, `answers_with_other_numbers_are_not_taken` |
 //! | Start 2. A question has no time limit of its own: the client would abort | lab `client-traps` |
 //! | Start 3. Without a commit the policy chooses, and the choice is committed first | `a_partition_starts_where_the_policy_says` |
@@ -41,6 +42,7 @@
 //! | Start 7. What is not known in time starts later, and holds nobody up | `a_position_that_is_not_known_in_time_is_resolved_later`, `a_leader_that_is_gone_is_not_waited_for` |
 //! | Start 8. A close does not wait for open questions | `a_shutdown_ends_in_time_while_positions_are_looked_up` |
 
+mod agreement;
 mod aside;
 mod checks;
 mod commits;
@@ -133,8 +135,6 @@ enum End {
 // The pause before another client is built.
 const REBUILD: Duration = Duration::from_millis(500);
 const UNRELEASED: Duration = Duration::from_secs(1);
-// How long the threads of a closed client may take to end.
-const DESTROY: Duration = Duration::from_secs(3);
 
 impl Driver {
     pub(crate) fn new(
@@ -215,7 +215,7 @@ impl Driver {
         });
         self.status.clear();
         if consumer.closed() {
-            ffi::destroy(consumer, DESTROY);
+            ffi::destroy(consumer);
         } else {
             // Dropping it would block, perhaps for ever.
             ffi::give_up(consumer);

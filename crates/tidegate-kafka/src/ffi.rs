@@ -321,15 +321,18 @@ pub(crate) fn watermarks<C: ConsumerContext>(
     (low, high)
 }
 
-/// Destroys a closed consumer on a thread of its own, and waits for that, but
-/// not longer than `patience`.
+// How long the threads of a client that is destroyed may take to end.
+const DESTROY: Duration = Duration::from_secs(3);
+
+/// Destroys a consumer that is closed, or has no group, on a thread of its own,
+/// and waits for that, but not for ever.
 ///
 /// librdkafka waits there for its own threads, without a bound, and one of them
 /// may not end: that of a broker which it has replaced lives as long as a
 /// request waits for that broker.
 ///
 /// All its queues must be dropped before.
-pub(crate) fn destroy<C: ConsumerContext + 'static>(consumer: BaseConsumer<C>, patience: Duration) {
+pub(crate) fn destroy<C: ConsumerContext + 'static>(consumer: BaseConsumer<C>) {
     let (done, destroyed) = mpsc::sync_channel(1);
     let destroying = move || {
         drop(consumer);
@@ -338,7 +341,7 @@ pub(crate) fn destroy<C: ConsumerContext + 'static>(consumer: BaseConsumer<C>, p
     };
     // Without a thread it is destroyed here.
     let thread = thread::Builder::new().name("tidegate-kafka-destroy".to_owned());
-    if thread.spawn(destroying).is_ok() && destroyed.recv_timeout(patience).is_err() {
+    if thread.spawn(destroying).is_ok() && destroyed.recv_timeout(DESTROY).is_err() {
         tracing::warn!("the client's threads do not end in time, and are left behind");
     }
 }

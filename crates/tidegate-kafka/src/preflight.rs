@@ -11,7 +11,7 @@ use rdkafka::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::{KafkaConfig, KafkaSource};
+use crate::{KafkaConfig, KafkaSource, ffi};
 
 /// The brokers cannot be used as they are configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,23 +66,35 @@ impl KafkaSource {
 }
 
 fn check(config: &KafkaConfig, topics: &[String], patience: Duration) -> Result<(), Unavailable> {
-    let bootstrap = config.bootstrap().to_owned();
-    let unreachable = |reason| Unavailable::Unreachable { bootstrap: bootstrap.clone(), reason };
+    let bootstrap = config.bootstrap();
     let errors = Arc::new(Errors::default());
     let consumer: BaseConsumer<Shared> = config
         .plain_client()
         .create_with_context(Shared(Arc::clone(&errors)))
-        .map_err(|error| unreachable(error.to_string()))?;
+        .map_err(|error| unreachable(bootstrap, error.to_string()))?;
+    let checked = check_with(&consumer, &errors, bootstrap, topics, patience);
+    // A drop might wait for its threads for ever.
+    ffi::destroy(consumer);
+    checked
+}
+
+fn check_with(
+    consumer: &BaseConsumer<Shared>,
+    errors: &Errors,
+    bootstrap: &str,
+    topics: &[String],
+    patience: Duration,
+) -> Result<(), Unavailable> {
     for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
         let metadata = consumer.fetch_metadata(Some(topic), patience).map_err(|error| {
             // Errors come through the queue, which holds a few.
             while consumer.poll(Duration::ZERO).is_some() {}
-            unreachable(errors.last().unwrap_or_else(|| error.to_string()))
+            unreachable(bootstrap, errors.last().unwrap_or_else(|| error.to_string()))
         })?;
         let found = metadata.topics().iter().find(|it| it.name() == topic);
         let missing = |reason: String| Unavailable::NoTopic {
             topic: topic.clone(),
-            bootstrap: bootstrap.clone(),
+            bootstrap: bootstrap.to_owned(),
             reason,
         };
         match found {
@@ -95,6 +107,10 @@ fn check(config: &KafkaConfig, topics: &[String], patience: Duration) -> Result<
         }
     }
     Ok(())
+}
+
+fn unreachable(bootstrap: &str, reason: String) -> Unavailable {
+    Unavailable::Unreachable { bootstrap: bootstrap.to_owned(), reason }
 }
 
 struct Shared(Arc<Errors>);

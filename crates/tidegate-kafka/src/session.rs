@@ -15,7 +15,7 @@ use crate::{
     KafkaConfig,
     admin::{self, Facts, Request},
     config::Session,
-    ffi::Queue,
+    ffi::{self, Queue},
 };
 
 const TIMEOUT: &str = "consumer.session.timeout.ms";
@@ -57,13 +57,21 @@ enum Unknown {
 }
 
 fn ask(config: &KafkaConfig) -> Result<BTreeMap<String, String>, Unknown> {
+    let consumer: BaseConsumer =
+        config.plain_client().create().map_err(|error| Unknown::ForNow(error.to_string()))?;
+    let asked = ask_with(&consumer, config.group());
+    // A drop might wait for its threads for ever, and the source with it.
+    ffi::destroy(consumer);
+    asked
+}
+
+fn ask_with(consumer: &BaseConsumer, group: &str) -> Result<BTreeMap<String, String>, Unknown> {
     let for_now = |reason: &dyn ToString| Unknown::ForNow(reason.to_string());
-    let consumer: BaseConsumer = config.plain_client().create().map_err(|error| for_now(&error))?;
     let metadata =
         consumer.client().fetch_metadata(None, PATIENCE).map_err(|error| for_now(&error))?;
     let broker = metadata.brokers().first().ok_or_else(|| for_now(&"there is no broker"))?.id();
     let answers = Queue::new(consumer.client());
-    let request = Request::Config { group: config.group().to_owned(), broker };
+    let request = Request::Config { group: group.to_owned(), broker };
     admin::ffi::ask(consumer.client(), &answers, 0, &request);
     let deadline = Instant::now() + PATIENCE;
     loop {

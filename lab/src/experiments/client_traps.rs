@@ -4,7 +4,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use tidegate_oracle::Rules;
-use tidegate_testkit::{ApiKey, Message, Mode};
+use tidegate_testkit::{ApiKey, HeldTraffic, Message, Mode, Point, When};
 use tokio::{
     time::{Instant, sleep, timeout},
     try_join,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     case::{Case, until},
-    member::PATIENCE,
+    member::{Member, PATIENCE},
     worker::{Arguments, Protocol},
 };
 
@@ -54,6 +54,19 @@ pub(super) const ALL: &[Experiment] = &[
         "client-traps/stale-epochs-in-a-row",
         "The answer with a member's new epoch is lost: it commits with the old one until it asks.",
         |case| Box::pin(stale_epochs(case)),
+    )
+    .on(&[Protocol::Consumer]),
+    Experiment::new(
+        "client-traps/missed-revoke",
+        "A member's client gives up the heartbeat whose answer says what to give back.",
+        |case| Box::pin(missed_revoke(case)),
+    )
+    .on(&[Protocol::Consumer]),
+    Experiment::new(
+        "client-traps/missed-assignment",
+        "A member's client gives up the heartbeat whose answer brings a partition that another \
+         member was slow to give back.",
+        |case| Box::pin(missed_assignment(case)),
     )
     .on(&[Protocol::Consumer]),
     Experiment::new(
@@ -267,6 +280,97 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
     finish(case, &members, Rules::default()).await?;
     Ok(())
+}
+
+/// The broker says it once, and a client that does not hear the answer does not
+/// ask: it has to be replaced.
+async fn missed_revoke(case: &Case) -> Result<()> {
+    // So long would the broker wait for what is not given back.
+    const POLL_INTERVAL: u64 = 300_000;
+
+    let records = wide(case.seed, 600, PARTITIONS);
+    let (proxy, arguments) = far(case, "keeper").await?;
+    case.create_topic(PARTITIONS).await?;
+    let keeper = Arguments { stall: 2_000, poll_interval: POLL_INTERVAL, ..arguments };
+    let keeper = case.start(keeper).await?;
+    takes_all(case, &keeper).await?;
+    case.produce(&records.first).await?;
+    let held = proxy.hold_replies(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
+    let other = case.start_plain("other").await?;
+    given(case, |given| given.len() == 2 && given.iter().all(|it| *it < case.partitions())).await?;
+    give_up(held).await?;
+    case.fault("keeper's client has not heard what to give back");
+    shared(case, &[Arc::clone(&keeper), Arc::clone(&other)]).await?;
+    ensure!(is_replaced(&keeper), "the fault did not take effect: keeper has heard it");
+    case.produce(&records.second).await?;
+    finish(case, &[keeper, other], Rules::default()).await?;
+    Ok(())
+}
+
+/// What it gets at once it knows, so that it does not ask any more.
+async fn missed_assignment(case: &Case) -> Result<()> {
+    const PARTITIONS: i32 = 6;
+
+    let records = wide(case.seed, 1_500, PARTITIONS);
+    let (proxy, arguments) = far(case, "late").await?;
+    case.create_topic(PARTITIONS).await?;
+    let quick = case.start_plain("quick").await?;
+    let slow = Arguments { drain: Some(20_000), ..case.arguments("slow") };
+    let slow = case.start(slow).await?;
+    shared(case, &[Arc::clone(&quick), Arc::clone(&slow)]).await?;
+    let mut barriers = Vec::new();
+    for standing in slow.status().await? {
+        let when = When::any().partition(standing.partition);
+        barriers.push(slow.hold(Point::AfterEffect, when).await?);
+    }
+    case.produce(&records.first).await?;
+    for barrier in &barriers {
+        slow.reached(barrier).await?;
+    }
+    let late = case.start(Arguments { stall: 2_000, ..arguments }).await?;
+    late.works().await?;
+    let held = proxy.hold_replies(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
+    given(case, |given| given == [1, 2, 2]).await?;
+    for barrier in barriers {
+        slow.release(barrier).await?;
+    }
+    given(case, |given| given == [2, 2, 2]).await?;
+    give_up(held).await?;
+    case.fault("late's client has not heard of the partition that it was given");
+    shared(case, &[Arc::clone(&quick), Arc::clone(&slow), Arc::clone(&late)]).await?;
+    ensure!(is_replaced(&late), "the fault did not take effect: late has heard of it");
+    case.produce(&records.second).await?;
+    finish(case, &[late, quick, slow], Rules::default()).await?;
+    Ok(())
+}
+
+/// Waits until the broker has given so many partitions to each member, the
+/// fewest first.
+async fn given(case: &Case, is: impl Fn(&[usize]) -> bool) -> Result<()> {
+    let admin = case.admin()?;
+    until("the broker has given partitions as they are wanted", async || {
+        let members = admin.describe().await?.members;
+        let mut given: Vec<_> = members.iter().map(|it| it.assignment.len()).collect();
+        given.sort_unstable();
+        Ok(is(&given).then_some(()))
+    })
+    .await
+}
+
+/// Waits until the client has given up what it was to hear until now. A
+/// heartbeat that was given up comes again on another connection.
+async fn give_up(held: HeldTraffic) -> Result<()> {
+    let before = held.waiting();
+    until("the client gives heartbeats up", async || {
+        Ok((held.waiting() > before + 1).then_some(()))
+    })
+    .await?;
+    held.release();
+    Ok(())
+}
+
+fn is_replaced(member: &Member) -> bool {
+    member.log().iter().any(|event| event.message == "the client is replaced")
 }
 
 async fn rebuilt(case: &Case) -> Result<()> {

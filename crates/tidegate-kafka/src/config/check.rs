@@ -1,6 +1,6 @@
 use std::{cmp::min, time::Duration};
 
-use rdkafka::{ClientConfig, error::KafkaError};
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError};
 
 use super::{
     KafkaConfig, OnFailure, StartPosition,
@@ -219,6 +219,10 @@ impl KafkaConfig {
             client.set(*name, *value);
         }
         client.set("group.id", &self.group);
+        // By itself it has the level of the `log` crate, and is silent where
+        // nobody uses that. What is shown is the subscriber's choice.
+        let debugs = self.properties.get("debug").is_some();
+        client.set_log_level(if debugs { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info });
         client.create_native_config().map_err(refused)?;
         Ok(client)
     }

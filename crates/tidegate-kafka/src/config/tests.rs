@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
+
 use super::{ConfigError, KafkaConfig};
 
 fn config() -> KafkaConfig {
@@ -74,6 +76,13 @@ fn the_group_is_not_a_property() {
         "`group.id` is not set as a property: it is the second argument of `KafkaConfig::new`",
     );
     check(&KafkaConfig::new("127.0.0.1:9092", ""), "`group.id` = ``: a group has a name");
+}
+
+#[test]
+fn what_the_client_logs_is_heard_without_the_log_crate() {
+    let level = |config: KafkaConfig| config.settings().expect("it is right").client.log_level;
+    assert!(matches!(level(config()), RDKafkaLogLevel::Info));
+    assert!(matches!(level(config().property("debug", "cgrp")), RDKafkaLogLevel::Debug));
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(crate) struct Statistics {
 struct Broker {
     nodeid: i32,
     state: String,
+    #[serde(default)]
+    req_timeouts: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,6 +119,13 @@ impl Context {
         let leader = leader.map_or(-1, |it| it.leader);
         let is_it = |broker: &Broker| leader < 0 || broker.nodeid == leader;
         statistics.brokers.values().any(|broker| broker.state == "UP" && is_it(broker))
+    }
+
+    /// How many requests the client has given up, by all that is known.
+    pub(crate) fn timeouts(&self) -> u64 {
+        let told = self.told();
+        let brokers = told.statistics.iter().flat_map(|(_, it)| it.brokers.values());
+        brokers.map(|broker| broker.req_timeouts).sum()
     }
 
     // Nothing that runs under the lock can panic half way.
@@ -196,6 +205,15 @@ mod tests {
         check(r#""state":"wait-coord","join_state":"wait-join""#, Some(false), false);
         assert_eq!(Context::default().group_state(), GroupState::default());
         assert_eq!(told("{}").group_state(), GroupState::default());
+    }
+
+    #[test]
+    fn requests_that_were_given_up_are_counted_over_all_brokers() {
+        let context = told(
+            r#"{"brokers":{"a":{"nodeid":1,"state":"UP","req_timeouts":2},
+                "b":{"nodeid":1,"state":"UP","req_timeouts":1},"c":{"nodeid":2,"state":"UP"}}}"#,
+        );
+        assert_eq!((context.timeouts(), Context::default().timeouts()), (3, 0));
     }
 
     #[test]

@@ -131,6 +131,11 @@ impl Membership {
         self.lost = Some(now);
     }
 
+    /// Whether the client has not followed yet.
+    pub(crate) fn expects_loss(&self) -> bool {
+        self.lost.is_some()
+    }
+
     /// The client said that it is over.
     pub(crate) fn loss_came(&mut self) {
         self.lost = None;

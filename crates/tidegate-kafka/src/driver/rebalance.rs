@@ -88,6 +88,7 @@ impl Client<'_> {
         }
         self.commits.unhold(now);
         let epoch = ffi::epoch(self.consumer).unwrap_or_else(|| Epoch::new(-1, ""));
+        self.checks.moving(Some(&epoch.member));
         let (generation, member) = (epoch.generation, &*epoch.member);
         tracing::info!(generation, member, partitions = %list_of(&names), "partitions assigned");
         self.driver.metrics.assigned(names.len());
@@ -111,6 +112,7 @@ impl Client<'_> {
     fn on_revoke(&mut self, event: Rebalance, names: BTreeSet<TopicPartition>, now: Instant) {
         let Rebalance { list, lost, at, .. } = event;
         self.commits.unhold(now);
+        self.checks.moving(None);
         tracing::info!(lost, partitions = %list_of(&names), "partitions revoked");
         let never_assigned = self.assigning.take();
         if lost {
