@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Parser;
 use xtask::services::{Sources, is_interrupted, wait_for_the_end};
 
-use crate::{experiments, progress::Progress, run, worker::Protocol};
+use crate::{crate_tests, experiments, progress::Progress, run, worker::Protocol};
 
 /// Runs a real Kafka, a real PostgreSQL and worker processes through failures,
 /// and judges what is left.
@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) list: bool,
     /// Run this experiment only, or this step of one; may be given repeatedly
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = known)]
     pub(crate) only: Vec<String>,
     /// Run with this protocol only
     #[arg(long, value_enum)]
@@ -59,6 +59,9 @@ pub(crate) enum Ended {
     NotRun,
 }
 
+// `EX_USAGE` of sysexits.h: not to be taken for a verdict, as clap's 2 would be.
+const USAGE: u8 = 64;
+
 /// Runs the lab.
 ///
 /// # Panics
@@ -66,7 +69,14 @@ pub(crate) enum Ended {
 /// When the system has no threads for it.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(said) => {
+            // Nobody is left to be told that it cannot be printed.
+            let _ = said.print();
+            return if said.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
     let progress = Progress::default();
     if arguments.list {
         for experiment in experiments::all() {
@@ -91,6 +101,12 @@ pub fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// The name of an experiment, or of a step of one.
+fn known(name: &str) -> Result<String, String> {
+    let known = experiments::all().any(|it| it.is_called(name)) || name == crate_tests::NAME;
+    known.then(|| name.to_owned()).ok_or_else(|| "`--list` names the experiments".to_owned())
 }
 
 /// Reads `90`, `90s`, `30m` or `2h`.

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tidegate_oracle::{Findings, Verdict};
 use xtask::services::{Missing, Run, Versions, is_interrupted};
@@ -43,7 +43,7 @@ struct Lab {
 
 /// Runs what the command line asks for.
 pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ended> {
-    let planned = plan(&arguments)?;
+    let planned = plan(&arguments);
     let with_tests = arguments.asks_for(|name| name == crate_tests::NAME);
     let began = now();
     let id = format!("{began:x}");
@@ -108,14 +108,8 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
 }
 
 /// The experiments that are asked for.
-fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
-    let Arguments { only, protocol, quick, seed, .. } = arguments;
-    for name in only {
-        let known = experiments::all().any(|it| it.is_called(name)) || name == crate_tests::NAME;
-        if !known {
-            bail!("there is no experiment `{name}`; `--list` names them");
-        }
-    }
+fn plan(arguments: &Arguments) -> Vec<Planned> {
+    let Arguments { protocol, quick, seed, .. } = arguments;
     let mut planned = Vec::new();
     let asked = |it: &Experiment| arguments.asks_for(|name| it.is_called(name));
     for (number, experiment) in experiments::all().enumerate().filter(|(_, it)| asked(it)) {
@@ -130,7 +124,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
             planned.push(Planned { experiment, protocol, number: planned.len() });
         }
     }
-    Ok(planned)
+    planned
 }
 
 // ===== impl Planned =====
