@@ -39,7 +39,7 @@
 //! | Start 4. An offset outside the log, or a topic made anew, is refused | `a_committed_offset_outside_the_log_stops_the_partition_and_no_other`, `a_topic_made_anew_is_refused` |
 //! | Start 5. The topic's id is looked at again and again | lab `client-traps` |
 //! | Start 6. A late answer is no proof of membership | `a_proof_counts_for_a_session_from_when_it_was_sent` |
-//! | Start 7. What is not known in time starts later, and holds nobody up | `a_position_that_is_not_known_in_time_is_resolved_later`, `a_leader_that_is_gone_is_not_waited_for` |
+//! | Start 7. What is not known in time starts later, and holds nobody up | `a_position_that_is_not_known_in_time_is_resolved_later`, `a_position_that_is_unknown_for_sessions_leaves_the_member_in_the_group`, `a_leader_that_does_not_answer_is_looked_for_and_asked_again`; lab `broker-network` |
 //! | Start 8. A close does not wait for open questions | `a_shutdown_ends_in_time_while_positions_are_looked_up` |
 
 mod agreement;
