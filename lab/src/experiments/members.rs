@@ -128,20 +128,19 @@ async fn more_members(case: &Case) -> Result<()> {
     for name in ["a", "b", "c", "d", "e"] {
         members.push_back(case.start_plain(name).await?);
     }
+    until("two members have a partition each", async || {
+        Ok((owners(&members).await?.len() == 2).then_some(()))
+    })
+    .await?;
     case.produce(&records.first).await?;
     case.consumed().await?;
     case.phase("those with a partition are killed");
     let fault = async {
         for _ in 0..2 {
-            let mut owner = None;
-            for (index, member) in members.iter().enumerate() {
-                if !member.status().await?.is_empty() {
-                    owner = Some(index);
-                    break;
-                }
-            }
-            let owner = members.remove(owner.context("somebody has a partition")?);
-            let owner = owner.context("it is one of them")?;
+            let owner = until("a member has a partition", async || {
+                Ok(owners(&members).await?.first().copied())
+            });
+            let owner = members.remove(owner.await?).context("it is one of them")?;
             case.kill(&owner).await?;
         }
         anyhow::Ok(())
@@ -150,6 +149,17 @@ async fn more_members(case: &Case) -> Result<()> {
     case.count("members left", members.len());
     finish(case, &members.into_iter().collect::<Vec<_>>(), Rules::default()).await?;
     Ok(())
+}
+
+/// Which of them have partitions.
+async fn owners(members: &VecDeque<Arc<Member>>) -> Result<Vec<usize>> {
+    let mut owners = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        if !member.status().await?.is_empty() {
+            owners.push(index);
+        }
+    }
+    Ok(owners)
 }
 
 async fn storm(case: &Case) -> Result<()> {
