@@ -55,7 +55,10 @@ impl Asker {
                     Inquiry::Committed(partitions) => committed(consumer, &partitions),
                     Inquiry::Leaders(topics) => leaders(consumer, &topics),
                 };
-                let result = result.map_err(failure);
+                let result = result.map_err(|error: KafkaError| Failure {
+                    code: error.rdkafka_error_code().unwrap_or(Code::Fail),
+                    reason: String::new(),
+                });
                 if answer.send(Answer { number, result }).is_err() {
                     return;
                 }
@@ -113,10 +116,4 @@ fn leaders<C: ConsumerContext>(
         consumer.fetch_metadata(Some(topic), PATIENCE)?;
     }
     Ok(Facts::Leaders)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
-fn failure(error: KafkaError) -> Failure {
-    let code = error.rdkafka_error_code().unwrap_or(Code::Fail);
-    Failure { code, reason: String::new() }
 }
