@@ -6,7 +6,7 @@ use rdkafka::consumer::Consumer as _;
 use tidegate_core::TopicPartition;
 use tokio::time::Instant;
 
-use super::{Client, Phase, PositionError, agreement::Agreement, rebalance::list_of};
+use super::{Client, Phase, PositionError, Stage, agreement::Agreement, rebalance::list_of};
 use crate::{
     admin::{self, Answer, Facts, Request},
     group::{GroupDescription, GroupType},
@@ -173,6 +173,10 @@ impl Client<'_> {
         for name in names {
             if let Some(partition) = self.partitions.get_mut(&name) {
                 partition.disowned = true;
+                // No proof will come for it: it is looked up where it starts.
+                if matches!(partition.stage, Stage::Suspended { .. }) {
+                    partition.stage = Stage::Unresolved;
+                }
             }
             self.stop_partition(&name, refusal.clone().into(), now);
         }
