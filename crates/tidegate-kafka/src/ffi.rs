@@ -321,6 +321,17 @@ pub(crate) fn watermarks<C: ConsumerContext>(
     (low, high)
 }
 
+/// Asks with a consumer that has no group, and destroys it: its drop might wait
+/// for ever.
+pub(crate) fn ask_once<C: ConsumerContext + 'static, R>(
+    consumer: BaseConsumer<C>,
+    ask: impl FnOnce(&BaseConsumer<C>) -> R,
+) -> R {
+    let answer = ask(&consumer);
+    destroy(consumer);
+    answer
+}
+
 // How long the threads of a client that is destroyed may take to end.
 const DESTROY: Duration = Duration::from_secs(3);
 

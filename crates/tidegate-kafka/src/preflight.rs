@@ -66,51 +66,37 @@ impl KafkaSource {
 }
 
 fn check(config: &KafkaConfig, topics: &[String], patience: Duration) -> Result<(), Unavailable> {
-    let bootstrap = config.bootstrap();
+    let bootstrap = config.bootstrap().to_owned();
+    let unreachable = |reason| Unavailable::Unreachable { bootstrap: bootstrap.clone(), reason };
     let errors = Arc::new(Errors::default());
     let consumer: BaseConsumer<Shared> = config
         .plain_client()
         .create_with_context(Shared(Arc::clone(&errors)))
-        .map_err(|error| unreachable(bootstrap, error.to_string()))?;
-    let checked = check_with(&consumer, &errors, bootstrap, topics, patience);
-    // A drop might wait for its threads for ever.
-    ffi::destroy(consumer);
-    checked
-}
-
-fn check_with(
-    consumer: &BaseConsumer<Shared>,
-    errors: &Errors,
-    bootstrap: &str,
-    topics: &[String],
-    patience: Duration,
-) -> Result<(), Unavailable> {
-    for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
-        let metadata = consumer.fetch_metadata(Some(topic), patience).map_err(|error| {
-            // Errors come through the queue, which holds a few.
-            while consumer.poll(Duration::ZERO).is_some() {}
-            unreachable(bootstrap, errors.last().unwrap_or_else(|| error.to_string()))
-        })?;
-        let found = metadata.topics().iter().find(|it| it.name() == topic);
-        let missing = |reason: String| Unavailable::NoTopic {
-            topic: topic.clone(),
-            bootstrap: bootstrap.to_owned(),
-            reason,
-        };
-        match found {
-            Some(found) => {
-                if let Some(error) = found.error() {
-                    return Err(missing(RDKafkaErrorCode::from(error).to_string()));
+        .map_err(|error| unreachable(error.to_string()))?;
+    ffi::ask_once(consumer, |consumer| {
+        for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
+            let metadata = consumer.fetch_metadata(Some(topic), patience).map_err(|error| {
+                // Errors come through the queue, which holds a few.
+                while consumer.poll(Duration::ZERO).is_some() {}
+                unreachable(errors.last().unwrap_or_else(|| error.to_string()))
+            })?;
+            let found = metadata.topics().iter().find(|it| it.name() == topic);
+            let missing = |reason: String| Unavailable::NoTopic {
+                topic: topic.clone(),
+                bootstrap: bootstrap.clone(),
+                reason,
+            };
+            match found {
+                Some(found) => {
+                    if let Some(error) = found.error() {
+                        return Err(missing(RDKafkaErrorCode::from(error).to_string()));
+                    }
                 }
+                None => return Err(missing("the broker does not know it".to_owned())),
             }
-            None => return Err(missing("the broker does not know it".to_owned())),
         }
-    }
-    Ok(())
-}
-
-fn unreachable(bootstrap: &str, reason: String) -> Unavailable {
-    Unavailable::Unreachable { bootstrap: bootstrap.to_owned(), reason }
+        Ok(())
+    })
 }
 
 struct Shared(Arc<Errors>);

@@ -57,37 +57,31 @@ enum Unknown {
 }
 
 fn ask(config: &KafkaConfig) -> Result<BTreeMap<String, String>, Unknown> {
-    let consumer: BaseConsumer =
-        config.plain_client().create().map_err(|error| Unknown::ForNow(error.to_string()))?;
-    let asked = ask_with(&consumer, config.group());
-    // A drop might wait for its threads for ever, and the source with it.
-    ffi::destroy(consumer);
-    asked
-}
-
-fn ask_with(consumer: &BaseConsumer, group: &str) -> Result<BTreeMap<String, String>, Unknown> {
     let for_now = |reason: &dyn ToString| Unknown::ForNow(reason.to_string());
-    let metadata =
-        consumer.client().fetch_metadata(None, PATIENCE).map_err(|error| for_now(&error))?;
-    let broker = metadata.brokers().first().ok_or_else(|| for_now(&"there is no broker"))?.id();
-    let answers = Queue::new(consumer.client());
-    let request = Request::Config { group: group.to_owned(), broker };
-    admin::ffi::ask(consumer.client(), &answers, 0, &request);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if let Some(answer) = admin::ffi::answer_within(&answers, left) {
-            return match answer.result {
-                Ok(Facts::Config(entries)) => Ok(entries),
-                Ok(_) => Err(for_now(&"an answer to no question")),
-                Err(failure) if is_transient(failure.code) => Err(for_now(&failure)),
-                Err(failure) => Err(Unknown::ForGood(failure.to_string())),
-            };
+    let consumer: BaseConsumer = config.plain_client().create().map_err(|error| for_now(&error))?;
+    ffi::ask_once(consumer, |consumer| {
+        let metadata =
+            consumer.client().fetch_metadata(None, PATIENCE).map_err(|error| for_now(&error))?;
+        let broker = metadata.brokers().first().ok_or_else(|| for_now(&"there is no broker"))?.id();
+        let answers = Queue::new(consumer.client());
+        let request = Request::Config { group: config.group().to_owned(), broker };
+        admin::ffi::ask(consumer.client(), &answers, 0, &request);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(answer) = admin::ffi::answer_within(&answers, left) {
+                return match answer.result {
+                    Ok(Facts::Config(entries)) => Ok(entries),
+                    Ok(_) => Err(for_now(&"an answer to no question")),
+                    Err(failure) if is_transient(failure.code) => Err(for_now(&failure)),
+                    Err(failure) => Err(Unknown::ForGood(failure.to_string())),
+                };
+            }
+            if left.is_zero() {
+                return Err(for_now(&"no answer in time"));
+            }
         }
-        if left.is_zero() {
-            return Err(for_now(&"no answer in time"));
-        }
-    }
+    })
 }
 
 fn is_transient(code: Code) -> bool {

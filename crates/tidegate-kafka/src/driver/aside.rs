@@ -28,9 +28,24 @@ pub(super) struct Asker {
     answers: Receiver<Answer>,
 }
 
+/// What is asked.
 #[derive(Debug)]
-enum Inquiry {
+pub(crate) enum Inquiry {
+    /// What the group has committed, by way of the membership.
+    ///
+    /// The client's administrative request does not wait, and will not do. It
+    /// keeps the handle of the broker that was the coordinator when it first
+    /// asked. Once the client has replaced that handle, after the broker was
+    /// missing in its list of brokers, such a request is never sent, and its
+    /// time-out must not fire: that would end the process (librdkafka 2.12.1,
+    /// `rd_kafka_coord_req_fsm` and `rd_kafka_admin_coord_request`).
     Committed(Vec<TopicPartition>),
+    /// Who leads the partitions of some topics: the client is to learn it.
+    ///
+    /// Of itself it looks every few minutes. Until then a request to a leader
+    /// that is gone waits for its return (librdkafka 2.12.1,
+    /// `rd_kafka_topic_partition_list_get_leaders`: a broker in any state will
+    /// do).
     Leaders(BTreeSet<Arc<str>>),
 }
 
@@ -69,28 +84,9 @@ impl Asker {
         Ok(Self { questions, answers })
     }
 
-    /// Asks what the group has committed, by way of the membership. Returns
-    /// whether there was room for the question.
-    ///
-    /// The client's administrative request does not wait, and will not do. It
-    /// keeps the handle of the broker that was the coordinator when it first
-    /// asked. Once the client has replaced that handle, after the broker was
-    /// missing in its list of brokers, such a request is never sent, and its
-    /// time-out must not fire: that would end the process (librdkafka 2.12.1,
-    /// `rd_kafka_coord_req_fsm` and `rd_kafka_admin_coord_request`).
-    pub(super) fn committed(&self, number: u64, partitions: Vec<TopicPartition>) -> bool {
-        self.questions.try_send((number, Inquiry::Committed(partitions))).is_ok()
-    }
-
-    /// Has the client learn who leads the partitions of some topics. Returns
-    /// whether there was room for the question.
-    ///
-    /// Of itself it looks every few minutes. Until then a request to a leader
-    /// that is gone waits for its return (librdkafka 2.12.1,
-    /// `rd_kafka_topic_partition_list_get_leaders`: a broker in any state will
-    /// do).
-    pub(super) fn leaders(&self, number: u64, topics: BTreeSet<Arc<str>>) -> bool {
-        self.questions.try_send((number, Inquiry::Leaders(topics))).is_ok()
+    /// Asks. Returns whether there was room for the question.
+    pub(super) fn ask(&self, number: u64, inquiry: Inquiry) -> bool {
+        self.questions.try_send((number, inquiry)).is_ok()
     }
 
     /// The next answer.

@@ -9,7 +9,7 @@ use std::{
 use tidegate_core::{TopicId, TopicPartition};
 use tokio::time::Instant;
 
-use super::start::Known;
+use super::{aside::Inquiry, start::Known};
 use crate::admin::{Answer, Facts, Failure, Position, Request, Spec};
 
 /// What has to be known of a partition before it starts.
@@ -30,12 +30,10 @@ pub(crate) enum Question {
 /// How a question is asked.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// As a member of the group: what it has committed for these partitions.
-    Member(Vec<TopicPartition>),
+    /// By a call of the client that waits.
+    Aside(Inquiry),
     /// By a request to the brokers.
     Brokers(Request),
-    /// By a look at the topics, from which the client learns.
-    Topics(BTreeSet<Arc<str>>),
 }
 
 /// A look-up of where partitions start.
@@ -119,7 +117,7 @@ impl Lookup {
     /// The next question to be sent, and what it is about. The caller tells the
     /// number that it sends it with by [`sent`](Self::sent).
     pub(crate) fn due(&mut self, now: Instant) -> Option<(Question, BTreeSet<&TopicPartition>)> {
-        if self.of_leaders().any(|(_, ask)| ask.is_overdue(now)) {
+        if self.of_leaders().any(|ask| ask.is_overdue(now)) {
             self.asks.entry(Question::Leaders).or_insert(Ask::Due(now));
         }
         let is_due = |ask: &Ask| matches!(ask, Ask::Due(at) if *at <= now);
@@ -153,7 +151,7 @@ impl Lookup {
         if done && question == Question::Leaders {
             self.asks.remove(&question);
             let overdue = |ask: &&mut Ask| ask.is_overdue(now);
-            self.of_leaders_mut().filter(overdue).for_each(|ask| *ask = Ask::Due(now));
+            self.of_leaders().filter(overdue).for_each(|ask| *ask = Ask::Due(now));
         } else {
             self.asks.insert(question, if done { Ask::Done } else { Ask::Due(now + AGAIN) });
         }
@@ -225,12 +223,9 @@ impl Lookup {
     }
 
     /// The questions that go to leaders.
-    fn of_leaders(&self) -> impl Iterator<Item = (&Question, &Ask)> {
-        self.asks.iter().filter(|(question, _)| question.is_for_leaders())
-    }
-
-    fn of_leaders_mut(&mut self) -> impl Iterator<Item = &mut Ask> {
-        self.asks.iter_mut().filter(|(it, _)| it.is_for_leaders()).map(|(_, ask)| ask)
+    fn of_leaders(&mut self) -> impl Iterator<Item = &mut Ask> {
+        let is_one = |it: &Question| matches!(it, Question::Low | Question::High);
+        self.asks.iter_mut().filter(move |(it, _)| is_one(it)).map(|(_, ask)| ask)
     }
 }
 
@@ -241,20 +236,21 @@ impl Ask {
 }
 
 impl Question {
-    fn is_for_leaders(self) -> bool {
-        matches!(self, Self::Low | Self::High)
-    }
-
     /// How it is asked about partitions.
     pub(crate) fn about<'a>(self, partitions: impl Iterator<Item = &'a TopicPartition>) -> Asked {
+        use Asked::{Aside, Brokers};
+        use Inquiry::{Committed, Leaders};
+        use Request::{Offsets, Topics};
+
         let spec = |spec| move |it: &TopicPartition| (it.clone(), spec);
-        Asked::Brokers(match self {
-            Self::Committed => return Asked::Member(partitions.cloned().collect()),
-            Self::Low => Request::Offsets(partitions.map(spec(Spec::Low)).collect()),
-            Self::High => Request::Offsets(partitions.map(spec(Spec::High)).collect()),
-            Self::TopicIds => Request::Topics(partitions.map(|it| it.topic.clone()).collect()),
-            Self::Leaders => return Asked::Topics(partitions.map(|it| it.topic.clone()).collect()),
-        })
+        let topic = |it: &TopicPartition| it.topic.clone();
+        match self {
+            Self::Committed => Aside(Committed(partitions.cloned().collect())),
+            Self::Low => Brokers(Offsets(partitions.map(spec(Spec::Low)).collect())),
+            Self::High => Brokers(Offsets(partitions.map(spec(Spec::High)).collect())),
+            Self::TopicIds => Brokers(Topics(partitions.map(topic).collect())),
+            Self::Leaders => Aside(Leaders(partitions.map(topic).collect())),
+        }
     }
 }
 

@@ -167,8 +167,8 @@ impl Client<'_> {
         let serving = self.is_serving();
         let proof = self.membership.proof();
         // A lease is granted from the last proof on: it may have run out already.
-        let silent =
-            self.membership.is_silent(now, self.consumer.context().group_state().rejoining);
+        let (membership, context) = (&self.membership, self.consumer.context());
+        let silent = || membership.is_silent(now, context.group_state().rejoining);
         let mut sought = Vec::new();
         let mut ghosts = Vec::new();
         for partition in self.partitions.values_mut() {
@@ -182,7 +182,7 @@ impl Client<'_> {
                         }
                         Some(Gate::Proof(after)) => proof > *after,
                     };
-                    if !open || silent || self.driver.is_haunted(&partition.name) {
+                    if !open || silent() || self.driver.is_haunted(&partition.name) {
                         continue;
                     }
                     if partition.position != at {

@@ -216,8 +216,7 @@ impl Client<'_> {
                 self.questions += 1;
                 let number = self.questions;
                 let asked = match question.about(partitions.into_iter()) {
-                    Asked::Member(partitions) => self.asker.committed(number, partitions),
-                    Asked::Topics(topics) => self.asker.leaders(number, topics),
+                    Asked::Aside(inquiry) => self.asker.ask(number, inquiry),
                     Asked::Brokers(request) => {
                         admin::ffi::ask(self.consumer.client(), &self.answers, number, &request);
                         true
