@@ -4,7 +4,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use tidegate_oracle::Rules;
-use tidegate_testkit::{ApiKey, HeldTraffic, Message, Mode, Point, When};
+use tidegate_testkit::{ApiKey, HeldTraffic, LedgerRecord, Message, Mode, Point, When};
 use tokio::{
     time::{Instant, sleep, timeout},
     try_join,
@@ -298,13 +298,7 @@ async fn missed_revoke(case: &Case) -> Result<()> {
     let held = proxy.hold_replies(Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT));
     let other = case.start_plain("other").await?;
     given(case, |given| given.len() == 2 && given.iter().all(|it| *it < case.partitions())).await?;
-    give_up(held).await?;
-    case.fault("keeper's client has not heard what to give back");
-    shared(case, &[Arc::clone(&keeper), Arc::clone(&other)]).await?;
-    ensure!(is_replaced(&keeper), "the fault did not take effect: keeper has heard it");
-    case.produce(&records.second).await?;
-    finish(case, &[keeper, other], Rules::default()).await?;
-    Ok(())
+    misses(case, held, &[keeper, other], "what to give back", &records.second).await
 }
 
 /// What it gets at once it knows, so that it does not ask any more.
@@ -335,13 +329,8 @@ async fn missed_assignment(case: &Case) -> Result<()> {
         slow.release(barrier).await?;
     }
     given(case, |given| given == [2, 2, 2]).await?;
-    give_up(held).await?;
-    case.fault("late's client has not heard of the partition that it was given");
-    shared(case, &[Arc::clone(&quick), Arc::clone(&slow), Arc::clone(&late)]).await?;
-    ensure!(is_replaced(&late), "the fault did not take effect: late has heard of it");
-    case.produce(&records.second).await?;
-    finish(case, &[late, quick, slow], Rules::default()).await?;
-    Ok(())
+    let what = "of the partition that it was given";
+    misses(case, held, &[late, quick, slow], what, &records.second).await
 }
 
 /// Waits until the broker has given so many partitions to each member, the
@@ -357,20 +346,30 @@ async fn given(case: &Case, is: impl Fn(&[usize]) -> bool) -> Result<()> {
     .await
 }
 
-/// Waits until the client has given up what it was to hear until now. A
-/// heartbeat that was given up comes again on another connection.
-async fn give_up(held: HeldTraffic) -> Result<()> {
+/// The client of the first member gives up what it was to hear until now, is
+/// replaced for it, and the rest is read.
+async fn misses(
+    case: &Case,
+    held: HeldTraffic,
+    members: &[Arc<Member>],
+    what: &str,
+    rest: &[LedgerRecord],
+) -> Result<()> {
+    // A heartbeat that was given up comes again on another connection.
     let before = held.waiting();
     until("the client gives heartbeats up", async || {
         Ok((held.waiting() > before + 1).then_some(()))
     })
     .await?;
     held.release();
+    let deaf = &members[0];
+    case.fault(format!("{}'s client has not heard {what}", deaf.name()));
+    shared(case, members).await?;
+    let replaced = deaf.log().iter().any(|event| event.message == "the client is replaced");
+    ensure!(replaced, "the fault did not take effect: {} has heard it", deaf.name());
+    case.produce(rest).await?;
+    finish(case, members, Rules::default()).await?;
     Ok(())
-}
-
-fn is_replaced(member: &Member) -> bool {
-    member.log().iter().any(|event| event.message == "the client is replaced")
 }
 
 async fn rebuilt(case: &Case) -> Result<()> {
