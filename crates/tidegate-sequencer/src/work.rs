@@ -102,12 +102,8 @@ impl<'a, T: Sequenced> Work<'a, T> {
 
     async fn park(&self, deltas: &Deltas<'_>, plan: &Plan<'_>) -> Result<(), Error> {
         let Some(first) = plan.parked.first() else { return Ok(()) };
-        if !self
-            .sequencer
-            .has_room(&self.txn, plan.parked.len())
-            .await
-            .map_err(EffectError::from)?
-        {
+        let has_room = self.sequencer.has_room(&self.txn, plan.parked.len()).await;
+        if !has_room.map_err(EffectError::from)? {
             let Delta { entity, revision, .. } = *deltas.get(*first);
             let expected = plan.expected(entity).unwrap_or(revision);
             return Err(self.error(*first, Reason::Full { expected }));
