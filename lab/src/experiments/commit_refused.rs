@@ -104,34 +104,45 @@ async fn keeper<'a>(
     Ok((keeper, proxy, case.admin()?))
 }
 
+/// Under the consumer protocol, a heartbeat is given up after one interval, and its
+/// answer is lost. Where the commit came later than that, another member has to join.
 async fn stale_generation(case: &Case) -> Result<()> {
+    const TRIES: usize = 5;
+
     let records = plain_over(case.seed, 400, 20, 1);
     let (keeper, proxy, admin) = keeper(case, &records).await?;
-    case.phase("a member joins, and the other one does not hear of it");
     let mark = keeper.mark();
     // What tells of the new generation, and how it is asked for.
     let (asks, expected) = match case.protocol {
         Protocol::Consumer => (ApiKey::CONSUMER_GROUP_HEARTBEAT, "StaleMemberEpoch"),
         Protocol::Eager | Protocol::Cooperative => (ApiKey::JOIN_GROUP, "IllegalGeneration"),
     };
-    // What is held on its way has its answer held too.
-    let asking = proxy.hold_requests(Message::request(asks));
-    let answer = proxy.hold_replies(Message::request(asks));
-    let other = case.start_plain("other").await?;
-    asking.reached(PATIENCE).await?;
-    if case.protocol == Protocol::Consumer {
-        until("the group has two members", async || {
-            Ok((admin.describe().await?.members.len() == 2).then_some(()))
-        })
-        .await?;
+    let mut members = vec![Arc::clone(&keeper)];
+    for records in records.second.chunks(records.second.len().div_ceil(TRIES)) {
+        case.phase("a member joins, and the other one does not hear of it");
+        // What is held on its way has its answer held too.
+        let asking = proxy.hold_requests(Message::request(asks));
+        let answer = proxy.hold_replies(Message::request(asks));
+        members.push(case.start_plain(&format!("other-{}", members.len())).await?);
+        asking.reached(PATIENCE).await?;
+        if case.protocol == Protocol::Consumer {
+            until("the group has one member more", async || {
+                Ok((admin.describe().await?.members.len() == members.len()).then_some(()))
+            })
+            .await?;
+        }
+        asking.release();
+        answer.answered(PATIENCE).await?;
+        commits_meanwhile(case, &keeper, records).await?;
+        answer.release();
+        case.consumed().await?;
+        if refusal(&keeper.log()[mark..], expected).is_some() {
+            break;
+        }
     }
-    asking.release();
-    answer.answered(PATIENCE).await?;
-    commits_meanwhile(case, &keeper, &records.second).await?;
-    answer.release();
     refused(case, &keeper, mark, expected).await?;
     keeps_it(case, &keeper, mark)?;
-    finish(case, &[keeper, other], Rules::default()).await?;
+    finish(case, &members, Rules::default()).await?;
     Ok(())
 }
 
@@ -168,9 +179,7 @@ async fn commits_meanwhile(case: &Case, member: &Member, records: &[LedgerRecord
 /// The fault took effect: the broker has refused a commit.
 async fn refused(case: &Case, member: &Member, mark: usize, expected: &str) -> Result<()> {
     let refusal = member
-        .logs(mark, "a commit was not accepted", |event| {
-            event.text("error").is_some_and(|error| error.starts_with(expected))
-        })
+        .until("a commit is refused", |state| refusal(&state.log[mark..], expected).cloned())
         .await
         .with_context(|| {
             let log = member.log();
@@ -180,6 +189,13 @@ async fn refused(case: &Case, member: &Member, mark: usize, expected: &str) -> R
         .context("the fault did not take effect")?;
     case.fault(format!("refused: {}", refusal.text("error").unwrap_or_default()));
     Ok(())
+}
+
+fn refusal<'a>(log: &'a [Logged], expected: &str) -> Option<&'a Logged> {
+    log.iter().find(|event| {
+        event.message == "a commit was not accepted"
+            && event.text("error").is_some_and(|error| error.starts_with(expected))
+    })
 }
 
 /// It is a member all the same, and works on.
