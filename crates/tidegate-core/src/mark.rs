@@ -8,3 +8,14 @@ pub struct Mark {
     /// Its payload.
     pub fingerprint: Fingerprint,
 }
+
+impl Mark {
+    /// The message's id, and then the fingerprint, to be stored.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&self.id.to_bytes());
+        bytes[16..].copy_from_slice(&self.fingerprint.to_bytes());
+        bytes
+    }
+}

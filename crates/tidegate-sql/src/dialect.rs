@@ -45,8 +45,9 @@ pub(crate) trait Statements: Send + Sync {
     /// Locks entities, in their order, and advances those that stand where
     /// their run begins. An entity that is not there stands at `base`.
     ///
-    /// Answers for each with its place among the runs, from 1 on and negative
-    /// if it advanced; if it did not, with `rev`, `held`, `last_id`, `last_fp`.
+    /// Answers with a row for each that did not advance, or one with nulls if all
+    /// did: how many were locked in all, its place among the runs, from 1 on, and
+    /// `rev`, `held`, `last_id`, `last_fp`.
     fn stand(&self, ns: i32, base: i64, runs: &[Run<'_>]) -> Statement;
 
     /// Writes where entities stand that are locked.

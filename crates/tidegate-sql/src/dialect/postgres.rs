@@ -1,5 +1,6 @@
 //! PostgreSQL: a batch is an array a column, so that its size is not part of the
-//! text.
+//! text. Marks, all of one size, are one string of bytes: an array of as many
+//! values costs both sides a good deal more.
 
 use sea_orm::{
     DbBackend, Statement,
@@ -9,6 +10,7 @@ use tidegate_core::TopicPartition;
 
 use super::Statements;
 use crate::tables::{
+    Mark,
     entities::{Run, Standing},
     markers::Marker,
     parked::{Parking, Place},
@@ -33,17 +35,20 @@ WITH gate AS MATERIALIZED (
     FOR SHARE OF s
 ), claimed AS (
     INSERT INTO tidegate_inbox (ns, id, fp, source, record_offset)
-    SELECT $1, r.id, r.fp, place.source, r.pos
-    FROM place, unnest($4::bytea[], $5::bytea[], $6::int8[]) AS r (id, fp, pos)
+    SELECT $1, substr($4, r.n::int4 * 32 - 31, 16), substr($4, r.n::int4 * 32 - 15, 16),
+        place.source, r.pos
+    FROM place, unnest($5::int8[]) WITH ORDINALITY AS r (pos, n)
     WHERE r.pos < place.low OR r.pos >= place.floor
-    ORDER BY r.id
+    ORDER BY r.n
     ON CONFLICT (ns, id) DO NOTHING
     RETURNING id
 )
 SELECT place.low, place.floor, place.topic_id, before.id, NULL::bytea
 FROM place LEFT JOIN (
-    SELECT r.id FROM unnest($4::bytea[]) AS r (id)
-    WHERE (SELECT count(*) FROM claimed) < cardinality($4::bytea[])
+    SELECT r.id FROM (
+        SELECT substr($4, n * 32 - 31, 16) FROM generate_series(1, cardinality($5::int8[])) AS n
+    ) AS r (id)
+    WHERE (SELECT count(*) FROM claimed) < cardinality($5::int8[])
         AND NOT EXISTS (SELECT FROM claimed WHERE claimed.id = r.id)
 ) before ON true";
 
@@ -53,30 +58,36 @@ const SEEN: &str = "SELECT id, fp FROM tidegate_inbox WHERE ns = $1 AND id = ANY
 // second one sees only what the first one would have written: `slot` is the way
 // back to the arrays. Arrays of numbers are indexed in constant time; those of
 // bytes are not, which is why the marks go by the row. An entity that stands at
-// the base has one although nothing of it was applied, and it is not read.
+// the base has one although nothing of it was applied, and it is not read. Those
+// that advanced, mostly all, are counted and not sent: their rows cost the other
+// side more than the rest of the answer.
 const STAND: &str = "\
-INSERT INTO tidegate_entity AS e (ns, ent, slot, rev, held, last_id, last_fp)
-SELECT $1, r.ent, CASE WHEN $2 BETWEEN r.lo AND r.hi THEN -r.slot ELSE r.slot END,
-    CASE WHEN $2 BETWEEN r.lo AND r.hi THEN r.last ELSE $2 END, 0, r.id, r.fp
-FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[], $8::bytea[])
-    WITH ORDINALITY AS r (ent, lo, hi, last, id, fp, slot)
-ORDER BY r.ent
-ON CONFLICT (ns, ent) DO UPDATE SET
-    slot = CASE WHEN e.held = 0
-            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-        THEN -abs(excluded.slot) ELSE abs(excluded.slot) END,
-    rev = CASE WHEN e.held = 0
-            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-        THEN ($6::int8[])[abs(excluded.slot)] ELSE e.rev END,
-    last_id = CASE WHEN e.held = 0
-            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-        THEN excluded.last_id ELSE e.last_id END,
-    last_fp = CASE WHEN e.held = 0
-            AND e.rev BETWEEN ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-        THEN excluded.last_fp ELSE e.last_fp END
-RETURNING slot::int8, rev, held::int8,
-    CASE WHEN slot > 0 AND rev > $2 THEN last_id END,
-    CASE WHEN slot > 0 AND rev > $2 THEN last_fp END";
+WITH stood AS (
+    INSERT INTO tidegate_entity AS e (ns, ent, slot, rev, held, last_id, last_fp)
+    SELECT $1, r.ent, CASE WHEN $2 BETWEEN r.lo AND r.hi THEN -r.slot ELSE r.slot END,
+        CASE WHEN $2 BETWEEN r.lo AND r.hi THEN r.last ELSE $2 END, 0,
+        substr($7, r.slot::int4 * 32 - 31, 16), substr($7, r.slot::int4 * 32 - 15, 16)
+    FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int8[])
+        WITH ORDINALITY AS r (ent, lo, hi, last, slot)
+    ORDER BY r.ent
+    ON CONFLICT (ns, ent) DO UPDATE SET
+        slot = CASE WHEN e.held = 0 AND e.rev BETWEEN
+                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+            THEN -abs(excluded.slot) ELSE abs(excluded.slot) END,
+        rev = CASE WHEN e.held = 0 AND e.rev BETWEEN
+                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+            THEN ($6::int8[])[abs(excluded.slot)] ELSE e.rev END,
+        last_id = CASE WHEN e.held = 0 AND e.rev BETWEEN
+                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+            THEN excluded.last_id ELSE e.last_id END,
+        last_fp = CASE WHEN e.held = 0 AND e.rev BETWEEN
+                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+            THEN excluded.last_fp ELSE e.last_fp END
+    RETURNING slot::int8, rev, held::int8, last_id, last_fp
+)
+SELECT locked.count, behind.slot, behind.rev, behind.held,
+    CASE WHEN behind.rev > $2 THEN behind.last_id END, CASE WHEN behind.rev > $2 THEN behind.last_fp END
+FROM (SELECT count(*) FROM stood) AS locked LEFT JOIN stood AS behind ON behind.slot > 0";
 
 // Its rows are locked already, so their order does not matter.
 const SETTLE: &str = "\
@@ -118,8 +129,7 @@ impl Statements for Postgres {
                 ns.into(),
                 (&*partition.topic).into(),
                 partition.partition.into(),
-                bytes(markers.iter().map(|it| it.mark.id.to_bytes())),
-                bytes(markers.iter().map(|it| it.mark.fingerprint.to_bytes())),
+                marks(markers.iter().map(|it| it.mark)),
                 longs(markers.iter().map(|it| it.offset)),
             ],
         )
@@ -139,14 +149,13 @@ impl Statements for Postgres {
                 longs(runs.iter().map(|it| it.from)),
                 longs(runs.iter().map(|it| it.to)),
                 longs(runs.iter().map(|it| it.last)),
-                bytes(runs.iter().map(|it| it.mark.id.to_bytes())),
-                bytes(runs.iter().map(|it| it.mark.fingerprint.to_bytes())),
+                marks(runs.iter().map(|it| it.mark)),
             ],
         )
     }
 
     fn settle(&self, ns: i32, standings: &[(&[u8], &Standing)]) -> Statement {
-        let marks = || standings.iter().map(|(_, it)| it.last);
+        let lasts = || standings.iter().map(|(_, it)| it.last);
         let of = |mark: Option<[u8; 16]>| mark.map(Vec::from).unwrap_or_default();
         statement(
             SETTLE,
@@ -155,8 +164,8 @@ impl Statements for Postgres {
                 bytes(standings.iter().map(|(entity, _)| entity)),
                 longs(standings.iter().map(|(_, it)| it.revision)),
                 ints(standings.iter().map(|(_, it)| it.held)),
-                bytes(marks().map(|it| of(it.map(|mark| mark.id.to_bytes())))),
-                bytes(marks().map(|it| of(it.map(|mark| mark.fingerprint.to_bytes())))),
+                bytes(lasts().map(|it| of(it.map(|mark| mark.id.to_bytes())))),
+                bytes(lasts().map(|it| of(it.map(|mark| mark.fingerprint.to_bytes())))),
             ],
         )
     }
@@ -213,6 +222,11 @@ fn array<V: Into<Value>>(kind: ArrayType, values: impl Iterator<Item = V>) -> Va
 
 fn bytes(values: impl Iterator<Item = impl AsRef<[u8]>>) -> Value {
     array(ArrayType::Bytes, values.map(|it| it.as_ref().to_vec()))
+}
+
+/// Marks of 32 bytes each, one behind the other.
+fn marks(values: impl Iterator<Item = Mark>) -> Value {
+    values.flat_map(Mark::to_bytes).collect::<Vec<_>>().into()
 }
 
 fn texts<'a>(values: impl Iterator<Item = &'a str>) -> Value {

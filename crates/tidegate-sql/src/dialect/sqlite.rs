@@ -44,10 +44,12 @@ WITH r AS (
         value ->> 2 AS lo, value ->> 3 AS hi
     FROM json_each($3)
 )
-SELECT CASE WHEN ifnull(e.held, 0) = 0 AND ifnull(e.rev, $2) BETWEEN lo AND hi
-        THEN -slot ELSE slot END,
-    ifnull(e.rev, $2), ifnull(e.held, 0), e.last_id, e.last_fp
-FROM r LEFT JOIN tidegate_entity e ON e.ns = $1 AND e.ent = r.ent;
+SELECT locked.count, behind.*
+FROM (SELECT count(*) AS count FROM r) AS locked LEFT JOIN (
+    SELECT slot, ifnull(e.rev, $2), ifnull(e.held, 0), e.last_id, e.last_fp
+    FROM r LEFT JOIN tidegate_entity e ON e.ns = $1 AND e.ent = r.ent
+    WHERE NOT (ifnull(e.held, 0) = 0 AND ifnull(e.rev, $2) BETWEEN lo AND hi)
+) AS behind;
 WITH r AS (
     SELECT substr($4, value ->> 0, value ->> 1) AS ent, value ->> 2 AS lo, value ->> 3 AS hi,
         value ->> 4 AS last, substr($4, value ->> 5, 16) AS id, substr($4, value ->> 6, 16) AS fp
@@ -99,8 +101,7 @@ impl Statements for Sqlite {
         for marker in markers {
             // Writing to a string cannot fail.
             let _ = write!(offsets, "{},", marker.offset);
-            bytes.extend_from_slice(&marker.mark.id.to_bytes());
-            bytes.extend_from_slice(&marker.mark.fingerprint.to_bytes());
+            bytes.extend_from_slice(&marker.mark.to_bytes());
         }
         close(&mut offsets);
         statement(

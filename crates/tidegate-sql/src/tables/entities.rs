@@ -19,12 +19,11 @@ pub async fn stand(txn: &Txn, base: i64, runs: &[Run<'_>]) -> Result<Vec<Option<
     let ns = txn.namespace().number();
     let rows = txn.query_all_raw(txn.statements().stand(ns, base, runs)).await?;
     let mut standings = vec![None; runs.len()];
+    let mut locked = 0;
     for row in &rows {
         let mut columns = Columns::of(row);
-        let slot: i64 = columns.next()?;
-        if slot < 0 {
-            continue;
-        }
+        locked = columns.next::<i64>()?;
+        let Some(slot) = columns.next::<Option<i64>>()? else { break };
         let standing = Standing {
             revision: columns.next()?,
             held: columns.next::<i64>()?.try_into().map_err(|_| out_of_range("held"))?,
@@ -33,7 +32,7 @@ pub async fn stand(txn: &Txn, base: i64, runs: &[Run<'_>]) -> Result<Vec<Option<
         let slot = usize::try_from(slot - 1).map_err(|_| out_of_range("slot"))?;
         *standings.get_mut(slot).ok_or_else(|| out_of_range("slot"))? = Some(standing);
     }
-    if rows.len() != runs.len() {
+    if usize::try_from(locked) != Ok(runs.len()) {
         return Err(DbErr::RecordNotInserted);
     }
     Ok(standings)
