@@ -116,6 +116,10 @@ fn partitions(count: i32) -> String {
     if count == 1 { "1 partition".to_owned() } else { format!("{count} partitions") }
 }
 
+fn lanes(count: usize) -> String {
+    if count == 1 { "1 lane".to_owned() } else { format!("{count} lanes") }
+}
+
 /// How long a commit that flushes takes.
 pub(crate) async fn commit_millis(database: &str) -> Result<f64> {
     let mut connection = PgConnection::connect(database).await?;

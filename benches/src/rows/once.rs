@@ -22,14 +22,15 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
         let by_hand = Side::new(Program::ByHand, Topic::new(partitions, records / few));
         let sides = [one, four, by_hand];
         let ([one, four, by_hand], tallies) = bench.rounds_of(&sides, Tally::steady_rate).await?;
-        let line = |lanes: &str, ours, tally: &Tally| {
-            let name = format!("once, {}, {lanes}", super::partitions(partitions));
+        let line = |lanes, ours, tally: &Tally| {
+            let (of, lanes) = (super::partitions(partitions), super::lanes(lanes));
+            let name = format!("once, {of}, {lanes}");
             let theirs = ("by hand", by_hand.clone());
             let note = format!("{:.0} records in a transaction", tally.batch());
             Line::new(name, "records/s", ours, theirs, Bar::AtLeast(bar)).with_note(note)
         };
-        lines.push(line("1 lane", one, &tallies[0]));
-        lines.push(line("4 lanes", four, &tallies[1]));
+        lines.push(line(1, one, &tallies[0]));
+        lines.push(line(4, four, &tallies[1]));
     }
     Ok(lines)
 }

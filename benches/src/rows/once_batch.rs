@@ -14,13 +14,18 @@ use crate::{
 pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
     let records = bench.scaled(400_000, 20_000);
     let mut lines = Vec::new();
-    for (partitions, batch) in [(1, 100), (1, 1_000), (8, 1_000)] {
-        let topic = Topic::new(partitions, if batch < 1_000 { records / 4 } else { records });
-        let ours = Side { batch, ..Side::new(Program::OnceBatch, topic) };
+    // A batch of eight partitions at once does not get to a thousand records in the
+    // time that it may take.
+    for (partitions, lanes, batch) in
+        [(1, 1, 100), (1, 1, 1_000), (1, 2, 1_000), (8, 1, 400), (8, 1, 1_000)]
+    {
+        let topic = Topic::new(partitions, if batch < 400 { records / 4 } else { records });
+        let ours = Side { batch, lanes, ..Side::new(Program::OnceBatch, topic) };
         let by_hand = Side { program: Program::ByHandBulk, ..ours.clone() };
         let sides = [ours, by_hand];
         let ([ours, theirs], tallies) = bench.rounds_of(&sides, Tally::steady_rate).await?;
-        let name = format!("once-batch, {}, up to {batch}", super::partitions(partitions));
+        let (of, lanes) = (super::partitions(partitions), super::lanes(lanes));
+        let name = format!("once-batch, {of}, {lanes}, up to {batch}");
         let [our_batch, their_batch] = tallies.map(|tally| tally.batch());
         let note = format!("{our_batch:.0} and {their_batch:.0} records in a transaction");
         let theirs = ("by hand", theirs);

@@ -25,9 +25,12 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
         let sides = [ours, tuned, plain];
         let ([ours, tuned, plain], tallies) = bench.rounds_of(&sides, Tally::rate).await?;
         let name = format!("read, {size} B");
+        let batch = tallies[0].batch();
         let cpu = tallies.map(|it| it.cpu_micros as f64 / it.records as f64);
-        let note =
-            format!("{:.2}, {:.2} and {:.2} µs of processor a record", cpu[0], cpu[1], cpu[2]);
+        let note = format!(
+            "{:.2}, {:.2} and {:.2} µs of processor a record; {batch:.0} records in a batch",
+            cpu[0], cpu[1], cpu[2]
+        );
         let (tuned, plain) = (("raw, tuned", tuned), ("raw, default", plain));
         let line = Line::new(name.clone(), "records/s", ours.clone(), tuned, Bar::AtLeast(1.0));
         lines.push(line.with_note(note));
