@@ -19,7 +19,7 @@
 //! | 3. A result of an earlier membership changes nothing | `a_member_that_is_fenced_loses_its_partitions_and_comes_back` |
 //! | 4. Unknown or fenced: all is lost at once | `a_commit_proves_or_loses_the_membership_or_neither` |
 //! | 5. A generation or epoch that is behind is no loss | the same; lab `commit-refused` |
-//! | 6. A commit each third of a session is the proof; without one, work is suspended | `proofs_are_sent_three_times_a_session`, `a_proof_counts_for_a_session_from_when_it_was_sent` |
+//! | 6. A commit each third of a session is the proof; without one, work is suspended | `proofs_are_sent_three_times_a_session`, `a_proof_counts_for_a_session_from_when_it_was_sent`, `an_assignment_is_a_proof_for_what_a_member_keeps` |
 //! | 7. A rejoin excuses silence, unless the process stood still | `a_rejoin_excuses_silence_unless_the_process_stood_still` |
 //! | 8. Workers look at the lease by the clock before each record | the tests of `tidegate-fence`; lab `zombie` |
 //! | 9. What is finished and unconfirmed is bounded | `no_more_is_finished_than_may_be_unconfirmed` |

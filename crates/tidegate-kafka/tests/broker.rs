@@ -217,6 +217,34 @@ async fn a_position_that_is_unknown_for_sessions_leaves_the_member_in_the_group(
     journal.assert_exact(&broker);
 }
 
+// Rule 6: the broker counts a member when it gives it another partition, and what
+// it keeps goes on with that: no lease runs out on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_assignment_is_a_proof_for_what_a_member_keeps() {
+    let session = Duration::from_secs(3);
+    let broker = broker_with(BrokerConfig::default().with_session(session), 2, 50);
+    let journal = Journal::default();
+    let config = || config(&broker).group_session(session, Duration::from_millis(100));
+    let members = [(); 2].map(|()| Member::start(config(), &journal, takes(0)));
+    let has = |member: &Member| member.status.partitions().len();
+    until("each has a partition", || members.iter().all(|member| has(member) == 1)).await;
+    consumed(&broker).await;
+    let [stays, leaves] = members;
+    broker.fail_requests(ApiKey::OFFSET_COMMIT, &[ErrorCode::RequestTimedOut; 10_000]);
+    let since = Instant::now();
+    until("most of a session is over", || since.elapsed() > session * 2 / 3).await;
+    // All that it has done is committed.
+    leaves.end().await.unwrap();
+    until("the other one has both", || has(&stays) == 2).await;
+    until("the last commit proves nothing any more", || since.elapsed() > session).await;
+    produce(&broker, 2, 50);
+    until("somebody has looked", || since.elapsed() > session * 7 / 6).await;
+    broker.clear_failures(ApiKey::OFFSET_COMMIT);
+    consumed(&broker).await;
+    stays.end().await.unwrap();
+    journal.assert_exact(&broker);
+}
+
 // Rule 16: another process has the identity.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_identity_was_taken_ends_with_the_error() {

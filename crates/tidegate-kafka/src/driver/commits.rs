@@ -6,7 +6,10 @@
 //! and its commit (C12), there is no client's position to be committed (C17),
 //! and no offset is stored for a partition that is gone (C14).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rdkafka::{
     Offset, TopicPartitionList, consumer::Consumer as _, error::RDKafkaErrorCode as Code,
@@ -156,10 +159,34 @@ impl Client<'_> {
                 stack.owner.acknowledge(acknowledged);
             }
         }
-        for stack in self.partitions.values().filter_map(|partition| partition.stack()) {
-            stack.owner.prove(flight.sent);
-        }
+        self.prove_leases(flight.sent, now);
         if self.suspended && counts {
+            tracing::info!("a commit was answered: work goes on");
+            self.resume();
+        }
+    }
+
+    /// Extends the leases by a proof that was sent at `sent`.
+    ///
+    /// A lease that somebody saw run out just before that is over, and its stack
+    /// with it, however young the proof is: its partition gets another one.
+    pub(super) fn prove_leases(&mut self, sent: Instant, now: Instant) {
+        let mut over = BTreeSet::new();
+        for partition in self.partitions.values() {
+            if let Stage::Working(stack) = &partition.stage
+                && !stack.owner.prove(sent)
+            {
+                over.insert(partition.name.clone());
+            }
+        }
+        // Without a young proof, all are suspended anyway.
+        if over.is_empty() || !self.membership.counts(now) {
+            return;
+        }
+        tracing::warn!(partitions = %list_of(&over), "leases ran out before their proof came");
+        let waits = self.suspended;
+        self.suspend(|name| over.contains(name));
+        if !waits {
             self.resume();
         }
     }
@@ -188,7 +215,10 @@ impl Client<'_> {
             self.suspended = false;
         } else if self.membership.is_silent(now, rejoining) {
             if !self.suspended && self.partitions.values().any(|it| it.stack().is_some()) {
-                self.suspend(now);
+                let age = self.membership.age(now);
+                tracing::warn!(?age, "no commit was answered: work is suspended");
+                self.driver.metrics.suspended();
+                self.suspend(|_| true);
             }
             let up = self.consumer.context().group_state().up == Some(true);
             if up && self.membership.is_hopeless(now) && self.rebuild.is_none() {
@@ -231,15 +261,13 @@ impl Client<'_> {
         self.partitions.values().any(|partition| is_shut(&partition.stage))
     }
 
-    /// No proof has come for a session: nothing is worked on any more. What is
-    /// finished is still committed, for that is how the next proof comes.
-    fn suspend(&mut self, now: Instant) {
-        tracing::warn!(age = ?self.membership.age(now), "no commit was answered: work is suspended");
-        self.driver.metrics.suspended();
+    /// No proof has come in time: those partitions are not worked on any more.
+    /// What is finished is still committed, for that is how the next proof comes.
+    fn suspend(&mut self, is: impl Fn(&TopicPartition) -> bool) {
         self.suspended = true;
         let draining = &self.draining;
         let mut ghosts = Vec::new();
-        for partition in self.partitions.values_mut() {
+        for partition in self.partitions.values_mut().filter(|it| is(&it.name)) {
             let drained = draining.as_ref().is_some_and(|it| it.contains(&partition.name));
             let lease = partition.end_stack(|frontier, owner| {
                 owner.suspend();
@@ -257,7 +285,6 @@ impl Client<'_> {
     /// We are still a member, so nobody else had our partitions: each goes on
     /// from its frontier, under a new lease.
     fn resume(&mut self) {
-        tracing::info!("a commit was answered: work goes on");
         self.suspended = false;
         for partition in self.partitions.values_mut() {
             if let Stage::Suspended { frontier, .. } = partition.stage {

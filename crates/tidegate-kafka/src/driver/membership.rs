@@ -83,9 +83,14 @@ impl Membership {
     /// is young enough to go on with.
     pub(crate) fn proved(&mut self, sent: Instant, now: Instant) -> bool {
         self.proof = self.proof.max(sent);
-        let counts = self.age(now) < self.session.timeout;
+        let counts = self.counts(now);
         self.stopped &= !counts;
         counts
+    }
+
+    /// Whether the newest proof is young enough to go on with.
+    pub(crate) fn counts(&self, now: Instant) -> bool {
+        self.age(now) < self.session.timeout
     }
 
     /// Whether there is something to commit. Without, no proof can come, and none
@@ -106,7 +111,7 @@ impl Membership {
     /// its request to join, for as long as the slowest member takes, and the
     /// broker does not expire it meanwhile.
     pub(crate) fn is_silent(&self, now: Instant, rejoining: bool) -> bool {
-        self.age(now) >= self.session.timeout && (self.stopped || !rejoining)
+        !self.counts(now) && (self.stopped || !rejoining)
     }
 
     /// Until when leases are extended, if the broker is known to hold our

@@ -92,9 +92,10 @@ impl Client<'_> {
         let (generation, member) = (epoch.generation, &*epoch.member);
         tracing::info!(generation, member, partitions = %list_of(&names), "partitions assigned");
         self.driver.metrics.assigned(names.len());
-        // The broker counted us as a member when it sent this; while it is
-        // unanswered, a loss would not be announced.
+        // The broker counted us as a member when it sent this, also for what we
+        // keep; while it is unanswered, a loss would not be announced.
         self.membership.assigned(at);
+        self.prove_leases(at, now);
         if names.is_empty() || self.phase != Phase::Serving {
             let list = starting_at_zero(names.iter());
             self.answer(true, &list);
