@@ -5,7 +5,7 @@ mod judging;
 mod wait;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -188,6 +188,11 @@ impl Case {
     /// The offset behind the last record of a partition.
     pub(crate) fn end(&self, partition: i32) -> i64 {
         self.collected().ends.get(&partition).copied().unwrap_or_default()
+    }
+
+    /// How many records were written.
+    pub(crate) fn written_records(&self) -> i64 {
+        self.collected().ends.values().sum()
     }
 
     /// How many partitions the topic has.
@@ -417,6 +422,12 @@ impl Case {
         self.logs().iter().flatten().filter(|event| event.message == message).count()
     }
 
+    /// The generations of the group in which members were given partitions, or
+    /// nothing.
+    pub(crate) fn generations(&self) -> BTreeSet<i64> {
+        self.logs().iter().flat_map(|log| generations(log)).collect()
+    }
+
     /// How many records had an outcome, by what members have told last.
     pub(crate) async fn outcomes(&self, outcome: &str) -> Result<i64> {
         let members: Vec<_> =
@@ -455,4 +466,10 @@ fn debug_property() -> Vec<String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The generations in a member's log, in their order.
+pub(crate) fn generations(log: &[Logged]) -> impl Iterator<Item = i64> {
+    let assigned = log.iter().filter(|event| event.message == "partitions assigned");
+    assigned.filter_map(|event| event.fields.get("generation")?.as_i64())
 }

@@ -20,7 +20,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
     let readers = [Program::FranzRead, Program::JavaRead];
     let mut lines = compare(bench, "read", &read, &readers, Tally::rate, 0.5).await?;
     let once = Topic::new(8, bench.scaled(40_000, 2_000));
-    let once = Side { lanes: 4, ..Side::new(Program::Once, once) };
+    let once = Side::new(Program::Once, once);
     let writers = [Program::ParallelConsumer, Program::Franz, Program::Spring];
     lines.extend(compare(bench, "once", &once, &writers, Tally::steady_rate, 4.0).await?);
     let batch = Topic::new(8, bench.scaled(400_000, 20_000));

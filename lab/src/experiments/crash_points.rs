@@ -9,14 +9,10 @@ use tokio::try_join;
 
 use super::{
     Experiment,
-    common::{LAYERS, far, feed_until, finish, takes_all},
-    data::{Halves, plain_over, wide},
+    common::{far, feed_until, finish, takes_all},
+    data::{Halves, plain_over},
 };
-use crate::{
-    case::Case,
-    member::{Member, PATIENCE},
-    worker::Arguments,
-};
+use crate::{case::Case, member::PATIENCE, worker::Arguments};
 
 const PARTITIONS: i32 = 4;
 /// Records a second, while they die.
@@ -29,58 +25,77 @@ pub(super) const ALL: &[Experiment] = &[
     Experiment::new(
         "crash-at-every-point/admitted",
         "A member is killed with a record admitted, under load.",
-        |case| Box::pin(at_layer(case, Point::Admitted)),
+        |case| Box::pin(crash(case, &[Point::Admitted])),
     ),
     Experiment::new(
         "crash-at-every-point/before-begin",
         "A member is killed with a batch made and no transaction begun, under load.",
-        |case| Box::pin(at_layer(case, Point::BeforeBegin)),
+        |case| Box::pin(crash(case, &[Point::BeforeBegin])),
     ),
     Experiment::new(
         "crash-at-every-point/after-marker",
         "A member is killed between marker and effect, under load.",
-        |case| Box::pin(at_layer(case, Point::AfterMarker)),
+        |case| Box::pin(crash(case, &[Point::AfterMarker])),
     ),
     Experiment::new(
         "crash-at-every-point/after-effect",
         "A member is killed between effect and COMMIT, under load.",
-        |case| Box::pin(at_layer(case, Point::AfterEffect)),
+        |case| Box::pin(crash(case, &[Point::AfterEffect])),
     ),
     Experiment::new(
         "crash-at-every-point/commit-sent",
         "A member is killed with a COMMIT answered and the answer not read, under load.",
-        |case| Box::pin(at_commit(case)),
+        |case| Box::pin(crash(case, &[Point::CommitSent])),
     ),
     Experiment::new(
         "crash-at-every-point/after-commit",
         "A member is killed between COMMIT and its ticket's completion, under load.",
-        |case| Box::pin(at_layer(case, Point::AfterCommit)),
+        |case| Box::pin(crash(case, &[Point::AfterCommit])),
     ),
     Experiment::new(
         "crash-at-every-point/completed",
         "A member is killed with a ticket completed and the offset not committed, under load.",
-        |case| Box::pin(at_layer(case, Point::Completed)),
+        |case| Box::pin(crash(case, &[Point::Completed])),
     ),
     Experiment::new(
         "crash-at-every-point/offset-commit-sent",
         "A member is killed with an offset committed and the answer not read, under load.",
-        |case| Box::pin(at_offset_commit(case)),
+        |case| Box::pin(crash(case, &[Point::OffsetCommitSent])),
     ),
     Experiment::new(
         "crash-at-every-point/restart-loop",
         "A member is killed at each point of its stack, one after the other, and started again.",
-        |case| Box::pin(restart_loop(case)),
+        |case| Box::pin(crash(case, &Point::ALL)),
     ),
 ];
 
-async fn at_layer(case: &Case, point: Point) -> Result<()> {
-    crash(case, case.arguments("victim"), async |victim| {
-        let held = victim.hold(point, When::any()).await?;
-        let places = victim.reached(&held).await?;
-        case.kill(victim).await?;
-        took_effect(case, point, &places).await
+/// Lets one member after the other die under load, beside one that survives: at
+/// each of the points in turn.
+async fn crash(case: &Case, points: &[Point]) -> Result<()> {
+    let deaths = usize::try_from(case.scale.rounds)? * points.len();
+    // Nothing is repeated, buried or early: where a record stands can be told.
+    let records = plain_over(case.seed, 400 + deaths * PER_DEATH, 100, PARTITIONS);
+    under_load(case, records, async || {
+        for (number, &point) in points.iter().cycle().take(deaths).enumerate() {
+            case.phase(&format!("death {} of {deaths}, at {point}", number + 1));
+            let victim = case.arguments(&format!("victim-{}", number + 1));
+            match point {
+                Point::CommitSent => at_commit(case, victim).await?,
+                Point::OffsetCommitSent => at_offset_commit(case, &victim.name).await?,
+                _ => at_layer(case, victim, point).await?,
+            }
+        }
+        Ok(())
     })
     .await
+}
+
+async fn at_layer(case: &Case, victim: Arguments, point: Point) -> Result<()> {
+    let victim = case.start(victim).await?;
+    let held = victim.hold(point, When::any()).await?;
+    let places = victim.reached(&held).await?;
+    case.kill(&victim).await?;
+    took_effect(case, point, &places).await
 }
 
 /// Behind these points the effect is there, before them it is not.
@@ -95,66 +110,23 @@ async fn took_effect(case: &Case, point: Point, places: &[Place]) -> Result<()> 
     Ok(())
 }
 
-async fn at_commit(case: &Case) -> Result<()> {
+async fn at_commit(case: &Case, victim: Arguments) -> Result<()> {
     let proxy = case.database_proxy().await?;
     let database = case.schema.url_through(proxy.addr())?;
-    let victim = Arguments { database, ..case.arguments("victim") };
-    crash(case, victim, async |victim| {
-        let held = proxy.hold_replies(Message::query("COMMIT"));
-        held.answered(PATIENCE).await?;
-        case.kill(victim).await
-    })
-    .await
+    let victim = case.start(Arguments { database, ..victim }).await?;
+    let held = proxy.hold_replies(Message::query("COMMIT"));
+    held.answered(PATIENCE).await?;
+    case.kill(&victim).await
 }
 
-async fn at_offset_commit(case: &Case) -> Result<()> {
-    let (proxy, arguments) = far(case, "victim").await?;
-    crash(case, arguments, async |victim| {
-        // Not one of its first, which may commit nothing new.
-        victim.works().await?;
-        let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
-        held.answered(PATIENCE).await?;
-        case.kill(victim).await
-    })
-    .await
-}
-
-/// Lets one member after the other die under load, beside one that survives.
-async fn crash(
-    case: &Case,
-    victim: Arguments,
-    fault: impl AsyncFn(&Member) -> Result<()>,
-) -> Result<()> {
-    let deaths = usize::try_from(case.scale.rounds)?;
-    // Nothing is repeated, buried or early: where a record stands can be told.
-    let records = plain_over(case.seed, 400 + deaths * PER_DEATH, 100, PARTITIONS);
-    under_load(case, records, async || {
-        for death in 1..=deaths {
-            case.phase(&format!("death {death} of {deaths}"));
-            let name = format!("victim-{death}");
-            let victim = case.start(Arguments { name, ..victim.clone() }).await?;
-            fault(&victim).await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
-async fn restart_loop(case: &Case) -> Result<()> {
-    let rounds = usize::try_from(case.scale.rounds)?;
-    let deaths = rounds * LAYERS.len();
-    let records = wide(case.seed, 400 + deaths * PER_DEATH, PARTITIONS);
-    under_load(case, records, async || {
-        for (number, point) in LAYERS.into_iter().cycle().take(deaths).enumerate() {
-            case.phase(&format!("death {} of {deaths}, at {point}", number + 1));
-            let victim = case.start_plain(&format!("victim-{}", number + 1)).await?;
-            let held = victim.hold(point, When::any()).await?;
-            victim.reached(&held).await?;
-            case.kill(&victim).await?;
-        }
-        Ok(())
-    })
-    .await
+async fn at_offset_commit(case: &Case, name: &str) -> Result<()> {
+    let (proxy, victim) = far(case, name).await?;
+    let victim = case.start(victim).await?;
+    // Not one of its first, which may commit nothing new.
+    victim.works().await?;
+    let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
+    held.answered(PATIENCE).await?;
+    case.kill(&victim).await
 }
 
 /// There is something to do until the last one has died.

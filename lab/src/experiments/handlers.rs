@@ -115,7 +115,7 @@ async fn drain_deadline(case: &Case) -> Result<()> {
     case.count("drain ms", took);
     let name = given_up.text("partition").unwrap_or_default().to_owned();
     let moved = (0..PARTITIONS).find(|it| case.partition_name(*it) == name).unwrap_or_default();
-    new.works_on(0, &case.partition_name(moved)).await?;
+    let started = new.works_on(0, &case.partition_name(moved)).await?;
     let sent = old.log();
     let last = sent[mark..]
         .iter()
@@ -127,6 +127,8 @@ async fn drain_deadline(case: &Case) -> Result<()> {
     if let Some(last) = last {
         ensure!(last <= hole, "{last} is committed, and {hole} is not complete");
     }
+    let at = started.fields.get("at").and_then(|at| at.as_i64());
+    ensure!(at == Some(hole), "the new owner starts at {at:?}, and the hole is at {hole}");
     case.count("hole", hole);
     case.phase("the rest is read");
     // The partition that stays has a handler that never ends, too.

@@ -45,7 +45,7 @@ pub(super) const ALL: &[Experiment] = &[
     ),
     Experiment::new(
         "rebalance-storm",
-        "A member comes or goes every 300 ms, under load.",
+        "A member comes or goes every 300 ms (every 2 s on the cooperative protocol), under load.",
         |case| Box::pin(storm(case)),
     ),
     Experiment::new(
@@ -163,19 +163,24 @@ async fn owners(members: &VecDeque<Arc<Member>>) -> Result<Vec<usize>> {
 }
 
 async fn storm(case: &Case) -> Result<()> {
-    const EVERY: Duration = Duration::from_millis(300);
-
+    // On the cooperative protocol the client joins once a second. Were somebody to
+    // come in each 300 ms there, the group would wait for them and never get to an
+    // assignment: one or two a minute.
+    let every = match case.protocol {
+        Protocol::Cooperative => Duration::from_secs(2),
+        Protocol::Eager | Protocol::Consumer => Duration::from_millis(300),
+    };
     let seconds: u64 = if case.scale.quick { 12 } else { 60 };
     let records = wide(case.seed, usize::try_from(seconds)? * 250, 8);
     case.create_topic(8).await?;
     let steady = case.start_plain("steady").await?;
     takes_all(case, &steady).await?;
     case.produce(&records.first).await?;
+    let turns = usize::try_from(u128::from(seconds) * 1_000 / every.as_millis())?;
     let comings = async {
         let mut here = VecDeque::new();
         let mut leaving = Vec::new();
         let mut next = Instant::now();
-        let turns = seconds * 1_000 / 300;
         for turn in 0..turns {
             // Two come, two go, and so on: up to four at once.
             if turn % 4 < 2 {
@@ -184,7 +189,7 @@ async fn storm(case: &Case) -> Result<()> {
                 member.ask_to_end().await?;
                 leaving.push(member);
             }
-            next += EVERY;
+            next += every;
             sleep_until(next).await;
         }
         case.fault(format!("{turns} comings and goings"));
@@ -195,6 +200,14 @@ async fn storm(case: &Case) -> Result<()> {
         anyhow::Ok(here)
     };
     let ((), here) = try_join!(feed(case, &records.second, RATE), comings)?;
+    let rebalances = case.generations().len();
+    case.count("rebalances", rebalances);
+    // Two that come together may get their partitions in one.
+    let least = turns / 8;
+    ensure!(
+        rebalances >= least,
+        "the fault did not take effect: {rebalances} rebalances, and not {least}"
+    );
     let mut members: Vec<_> = here.into_iter().collect();
     members.push(steady);
     finish(case, &members, Rules::default()).await?;

@@ -65,8 +65,15 @@ async fn same_namespace(case: &Case) -> Result<()> {
     ensure!(effects(case).await? == before, "the effects are not the same as before");
     let applied = second.outcomes("applied").await?;
     ensure!(applied == 0, "{applied} records were applied again");
-    case.count("duplicates", second.outcomes("duplicate").await?);
-    case.count("buried again", second.outcomes("buried").await?);
+    let (duplicates, buried) =
+        (second.outcomes("duplicate").await?, second.outcomes("buried").await?);
+    let written = case.written_records();
+    ensure!(
+        duplicates + buried == written,
+        "of {written} records {duplicates} are duplicates, and {buried} are buried again"
+    );
+    case.count("duplicates", duplicates);
+    case.count("buried again", buried);
 
     case.phase("the offsets are restored");
     let undo = plan.undo();

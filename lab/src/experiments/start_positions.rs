@@ -12,7 +12,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Member, Standing},
-    worker::{Arguments, Protocol, Start},
+    worker::{Arguments, Protocol, Start, UP},
 };
 
 const ONE: &[Protocol] = &[Protocol::Consumer];
@@ -127,6 +127,8 @@ async fn earliest(case: &Case) -> Result<()> {
     let start = member.logs(0, "nothing is committed: starting here", |_| true).await?;
     let start = start.fields.get("offset").cloned();
     ensure!(start == Some(low.into()), "it starts at {start:?}");
+    let up = member.logs(0, UP, |_| true).await?;
+    case.count("first stack after ms", member.works().await?.at - up.at);
     case.consumed().await?;
     case.terminate(&member).await?;
     // The copies were read, and not what they are copies of.

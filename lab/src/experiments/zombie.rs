@@ -10,11 +10,11 @@ use tidegate_testkit::{Place, Point, When};
 
 use super::{
     Experiment,
-    common::{has_stopped, shared},
-    data::{Halves, plain_over, wide},
+    common::{has_stopped, shared, takes_all},
+    data::{Halves, delta, plain_over, wide},
 };
 use crate::{
-    case::{Case, until},
+    case::{Case, generations, until},
     member::Member,
     worker::{Arguments, LayerName, Protocol, Sabotage, now},
 };
@@ -40,6 +40,12 @@ pub(super) const ALL: &[Experiment] = &[
         "A member without inbox and sequencer is frozen before its transaction; the epoch guard \
          refuses its write.",
         |case| Box::pin(guarded(case)),
+    ),
+    Experiment::new(
+        "zombie/group-deleted",
+        "The group is deleted, so that its generations begin again: the guard lets the true \
+         owner in.",
+        |case| Box::pin(group_deleted(case)),
     ),
     Experiment::new(
         "control-zombie-overwrite",
@@ -92,6 +98,39 @@ async fn unguarded(case: &Case) -> Result<()> {
     case.count("written by the zombie", written.await?);
     members.end(case).await?;
     judge_defenceless(case).await
+}
+
+async fn group_deleted(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 600, PARTITIONS);
+    let arguments = |name: &str| Arguments { guard: true, ..case.arguments(name) };
+    let Members { zombie: first, other: second } =
+        begin(case, arguments("first"), arguments("second"), &records).await?;
+    // Its partitions move to a later generation.
+    case.terminate(&second).await?;
+    takes_all(case, &first).await?;
+    case.produce(&records.second).await?;
+    case.consumed().await?;
+    case.terminate(&first).await?;
+    let before = case.generations().into_iter().max().unwrap_or_default();
+    let effects = case.schema.number("SELECT count(*) FROM entry").await?;
+    case.set_offsets(async || case.cluster.delete_group(&case.group).await).await?;
+    case.fault(format!("the group is deleted, which was in generation {before}"));
+
+    case.phase("everything is read again, and more");
+    let late: Vec<_> = (0..PARTITIONS)
+        .map(|p| delta(p, 9_000 + i64::from(p), &format!("late-{p}"), 1, 5))
+        .collect();
+    case.write(late).await?;
+    let third = case.start(arguments("third")).await?;
+    case.consumed().await?;
+    let now = generations(&third.log()).max().unwrap_or_default();
+    ensure!(now <= before, "the fault did not take effect: the generation is {now}");
+    case.terminate(&third).await?;
+    let made = case.schema.number("SELECT count(*) FROM entry").await? - effects;
+    ensure!(made == i64::from(PARTITIONS), "the new owner made {made} effects");
+    // Generations say nothing about who came later here.
+    case.judge(Rules::default()).await?;
+    Ok(())
 }
 
 /// Without inbox and sequencer, and with work that outlives its stack: nothing
