@@ -19,7 +19,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::Member,
-    worker::{Arguments, Protocol},
+    worker::{Arguments, Protocol, UP},
 };
 
 const PARTITIONS: i32 = 4;
@@ -59,9 +59,16 @@ pub(super) const ALL: &[Experiment] = &[
         |case| Box::pin(static_taken(case)),
     ),
     Experiment::new(
-        "rolling-upgrade",
+        "rolling-upgrade/consumer",
         "A group goes from range to the consumer protocol, member by member, and back.",
-        |case| Box::pin(rolling_upgrade(case)),
+        |case| Box::pin(to_consumer(case)),
+    )
+    .on(&[Protocol::Eager]),
+    Experiment::new(
+        "rolling-upgrade/cooperative",
+        "A group goes from range to cooperative-sticky, and back: the new ones wait until the \
+         old ones have left.",
+        |case| Box::pin(to_cooperative(case)),
     )
     .on(&[Protocol::Eager]),
 ];
@@ -269,7 +276,7 @@ async fn static_taken(case: &Case) -> Result<()> {
     Ok(())
 }
 
-async fn rolling_upgrade(case: &Case) -> Result<()> {
+async fn to_consumer(case: &Case) -> Result<()> {
     let records = ledger_with(case.seed, 3_000, |config| config.partitions = PARTITIONS);
     let admin = case.admin()?;
     let of = |name: &str, protocol| Arguments { protocol, ..case.arguments(name) };
@@ -301,6 +308,44 @@ async fn rolling_upgrade(case: &Case) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(feed(case, &records.second, 200), rolls)?;
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
+}
+
+/// The two have no assignor in common, so no member of one gets into a group of the
+/// other.
+async fn to_cooperative(case: &Case) -> Result<()> {
+    let records = ledger_with(case.seed, 1_500, |config| config.partitions = PARTITIONS);
+    let admin = case.admin()?;
+    case.create_topic(PARTITIONS).await?;
+    let mut members = super::common::members(case, &["range-1", "range-2"]).await?;
+    case.produce(&records.first).await?;
+    let rolls = async {
+        for (protocol, assignor) in
+            [(Protocol::Cooperative, "cooperative-sticky"), (Protocol::Eager, "range")]
+        {
+            case.phase(&format!("members of the {protocol} protocol wait"));
+            let mut next = Vec::new();
+            for number in 1..=2 {
+                let name = format!("{assignor}-{number}-of-the-next");
+                let member = case.start(Arguments { protocol, ..case.arguments(&name) }).await?;
+                member.logs(0, UP, |_| true).await?;
+                next.push(member);
+            }
+            for member in members.drain(..) {
+                case.terminate(&member).await?;
+            }
+            shared(case, &next).await?;
+            members = next;
+            until("the group has the new assignor", async || {
+                Ok((admin.describe().await?.assignor == assignor).then_some(()))
+            })
+            .await?;
+            case.fault(format!("the group's assignor is {assignor}"));
+        }
+        anyhow::Ok(())
+    };
+    try_join!(feed(case, &records.second, 100), rolls)?;
     finish(case, &members, Rules::default()).await?;
     Ok(())
 }
