@@ -82,7 +82,13 @@ async fn crash(case: &Case, points: &[Point]) -> Result<()> {
             match point {
                 Point::CommitSent => at_commit(case, victim).await?,
                 Point::OffsetCommitSent => at_offset_commit(case, &victim.name).await?,
-                _ => at_layer(case, victim, point).await?,
+                _ => {
+                    let places = at_layer(case, victim, point).await?;
+                    // Behind a death of another kind, what is held may have its effect.
+                    if let [point] = points {
+                        took_effect(case, *point, &places).await?;
+                    }
+                }
             }
         }
         Ok(())
@@ -90,12 +96,12 @@ async fn crash(case: &Case, points: &[Point]) -> Result<()> {
     .await
 }
 
-async fn at_layer(case: &Case, victim: Arguments, point: Point) -> Result<()> {
+async fn at_layer(case: &Case, victim: Arguments, point: Point) -> Result<Vec<Place>> {
     let victim = case.start(victim).await?;
     let held = victim.hold(point, When::any()).await?;
     let places = victim.reached(&held).await?;
     case.kill(&victim).await?;
-    took_effect(case, point, &places).await
+    Ok(places)
 }
 
 /// Behind these points the effect is there, before them it is not.
