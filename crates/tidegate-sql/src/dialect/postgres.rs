@@ -86,7 +86,8 @@ WITH stood AS (
     RETURNING slot::int8, rev, held::int8, last_id, last_fp
 )
 SELECT locked.count, behind.slot, behind.rev, behind.held,
-    CASE WHEN behind.rev > $2 THEN behind.last_id END, CASE WHEN behind.rev > $2 THEN behind.last_fp END
+    CASE WHEN behind.rev > $2 THEN behind.last_id END,
+    CASE WHEN behind.rev > $2 THEN behind.last_fp END
 FROM (SELECT count(*) FROM stood) AS locked LEFT JOIN stood AS behind ON behind.slot > 0";
 
 // Its rows are locked already, so their order does not matter.
