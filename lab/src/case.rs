@@ -471,5 +471,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The generations in a member's log, in their order.
 pub(crate) fn generations(log: &[Logged]) -> impl Iterator<Item = i64> {
     let assigned = log.iter().filter(|event| event.message == "partitions assigned");
-    assigned.filter_map(|event| event.fields.get("generation")?.as_i64())
+    assigned.filter_map(|event| event.number("generation"))
 }

@@ -85,8 +85,8 @@ async fn crash(case: &Case, points: &[Point]) -> Result<()> {
                 _ => {
                     let places = at_layer(case, victim, point).await?;
                     // Behind a death of another kind, what is held may have its effect.
-                    if let [point] = points {
-                        took_effect(case, *point, &places).await?;
+                    if points.len() == 1 {
+                        took_effect(case, point, &places).await?;
                     }
                 }
             }

@@ -127,7 +127,7 @@ async fn drain_deadline(case: &Case) -> Result<()> {
     if let Some(last) = last {
         ensure!(last <= hole, "{last} is committed, and {hole} is not complete");
     }
-    let at = started.fields.get("at").and_then(|at| at.as_i64());
+    let at = started.number("at");
     ensure!(at == Some(hole), "the new owner starts at {at:?}, and the hole is at {hole}");
     case.count("hole", hole);
     case.phase("the rest is read");

@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     Experiment,
     common::{feed, finish, shared, takes_all},
-    data::{Halves, delta, ledger_with, wide},
+    data::{Halves, delta, wide},
 };
 use crate::{
     case::{Case, until},
@@ -276,13 +276,23 @@ async fn static_taken(case: &Case) -> Result<()> {
     Ok(())
 }
 
-async fn to_consumer(case: &Case) -> Result<()> {
-    let records = ledger_with(case.seed, 3_000, |config| config.partitions = PARTITIONS);
-    let admin = case.admin()?;
-    let of = |name: &str, protocol| Arguments { protocol, ..case.arguments(name) };
+/// Two members that share the partitions by `range`, with something to do.
+async fn in_range(case: &Case, records: &Halves) -> Result<Vec<Arc<Member>>> {
     case.create_topic(PARTITIONS).await?;
-    let mut members = super::common::members(case, &["range-1", "range-2"]).await?;
+    let members = super::common::members(case, &["range-1", "range-2"]).await?;
     case.produce(&records.first).await?;
+    Ok(members)
+}
+
+/// Starts a member of another protocol than the experiment's.
+async fn start_on(case: &Case, protocol: Protocol, name: &str) -> Result<Arc<Member>> {
+    case.start(Arguments { protocol, ..case.arguments(name) }).await
+}
+
+async fn to_consumer(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 3_000, PARTITIONS);
+    let admin = case.admin()?;
+    let mut members = in_range(case, &records).await?;
     let rolls = async {
         for (protocol, expected) in
             [(Protocol::Consumer, GroupType::Consumer), (Protocol::Eager, GroupType::Classic)]
@@ -290,7 +300,7 @@ async fn to_consumer(case: &Case) -> Result<()> {
             case.phase(&format!("members of the {protocol} protocol take their places"));
             for number in 1..=2 {
                 let name = format!("{}-{protocol}-{number}", members.len());
-                members.push(case.start(of(&name, protocol)).await?);
+                members.push(start_on(case, protocol, &name).await?);
                 let newest = members[members.len() - 1].clone();
                 until("the new one has a share", async || {
                     Ok((!newest.status().await?.is_empty()).then_some(()))
@@ -315,11 +325,9 @@ async fn to_consumer(case: &Case) -> Result<()> {
 /// The two have no assignor in common, so no member of one gets into a group of the
 /// other.
 async fn to_cooperative(case: &Case) -> Result<()> {
-    let records = ledger_with(case.seed, 1_500, |config| config.partitions = PARTITIONS);
+    let records = wide(case.seed, 1_500, PARTITIONS);
     let admin = case.admin()?;
-    case.create_topic(PARTITIONS).await?;
-    let mut members = super::common::members(case, &["range-1", "range-2"]).await?;
-    case.produce(&records.first).await?;
+    let mut members = in_range(case, &records).await?;
     let rolls = async {
         for (protocol, assignor) in
             [(Protocol::Cooperative, "cooperative-sticky"), (Protocol::Eager, "range")]
@@ -328,7 +336,7 @@ async fn to_cooperative(case: &Case) -> Result<()> {
             let mut next = Vec::new();
             for number in 1..=2 {
                 let name = format!("{assignor}-{number}-of-the-next");
-                let member = case.start(Arguments { protocol, ..case.arguments(&name) }).await?;
+                let member = start_on(case, protocol, &name).await?;
                 member.logs(0, UP, |_| true).await?;
                 next.push(member);
             }

@@ -172,7 +172,7 @@ impl Reading<'_> {
         let at = event.at;
         match event.message.as_str() {
             "partitions assigned" => {
-                let generation = event.fields.get("generation").and_then(|it| it.as_i64());
+                let generation = event.number("generation");
                 self.epoch = generation.unwrap_or(self.epoch);
             }
             "a stack starts" => {

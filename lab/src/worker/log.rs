@@ -113,4 +113,10 @@ impl Logged {
     pub fn text(&self, field: &str) -> Option<&str> {
         self.fields.get(field)?.as_str()
     }
+
+    /// A field, as a number.
+    #[must_use]
+    pub fn number(&self, field: &str) -> Option<i64> {
+        self.fields.get(field)?.as_i64()
+    }
 }
