@@ -15,6 +15,7 @@ use tidegate_core::{
 };
 use tidegate_sql::{
     DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable,
+    tables::markers::Claim,
 };
 use tokio::time::Instant;
 use tower_service::Service;
@@ -112,19 +113,18 @@ impl Call {
         S: Service<InTransaction<Batch<Delivery<T>>>, Response = Outcomes, Error: Into<Error>>,
     {
         // Dropped with this future, it rolls back.
-        let owner = self.begin(&batch).await?;
-        let txn = owner.txn();
-        let enters = !self.entered.load(Ordering::Acquire);
-        let decided = self.claim(&txn, &batch, messages, enters).await?;
+        let (owner, decided) = self.claimed(&batch, messages).await?;
         let new = messages.new_of(&batch, &decided);
         let applied = match &new {
-            Some(new) => Some(inner.call(in_transaction(txn, new)).await.map_err(Into::into)?),
+            Some(new) => {
+                let request = in_transaction(owner.txn(), new);
+                Some(inner.call(request).await.map_err(Into::into)?)
+            }
             None => None,
         };
         self.check_lease()?;
-        if applied.is_some() || enters {
+        if applied.is_some() {
             owner.commit().await.map_err(EffectError::from)?;
-            self.entered.store(true, Ordering::Release);
         }
         if self.lease.condition() != Condition::WaitingForGap {
             self.lease.set_condition(Condition::Running);
@@ -141,6 +141,41 @@ impl Call {
         Ok(outcomes)
     }
 
+    /// Begins a transaction, and claims the messages of a batch in it.
+    async fn claimed<T>(
+        &self,
+        batch: &Batch<Delivery<T>>,
+        messages: &Messages,
+    ) -> Result<(TxnOwner, Decided), Error> {
+        loop {
+            self.enter(batch, messages).await?;
+            let owner = self.begin(batch).await?;
+            let claim = inbox::claim(&owner.txn(), &self.lease, messages).await;
+            if let Some(claim) = claim.map_err(EffectError::from)? {
+                let decided = self.decide(batch, messages, claim)?;
+                return Ok((owner, decided));
+            }
+            // It was known when the lease began: somebody cleared the table.
+            self.entered.store(false, Ordering::Release);
+        }
+    }
+
+    /// Makes the partition known, the first time.
+    ///
+    /// In a transaction of its own: in that of the batch, all lanes would wait
+    /// for an effect that takes its time.
+    async fn enter<T>(&self, batch: &Batch<Delivery<T>>, messages: &Messages) -> Result<(), Error> {
+        if self.entered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let owner = self.begin(batch).await?;
+        inbox::enter(&owner.txn(), &self.lease, messages).await.map_err(EffectError::from)?;
+        self.check_lease()?;
+        owner.commit().await.map_err(EffectError::from)?;
+        self.entered.store(true, Ordering::Release);
+        Ok(())
+    }
+
     async fn begin<T>(&self, batch: &Batch<Delivery<T>>) -> Result<TxnOwner, Error> {
         let since = Instant::now();
         let begun = self.inbox.database().begin().await;
@@ -155,16 +190,13 @@ impl Call {
         EffectError::from(error).into()
     }
 
-    /// Claims the messages of a batch, and decides about its deliveries.
-    async fn claim<T>(
+    /// Decides about the deliveries of a batch.
+    fn decide<T>(
         &self,
-        txn: &Txn,
         batch: &Batch<Delivery<T>>,
         messages: &Messages,
-        enters: bool,
+        claim: Claim,
     ) -> Result<Decided, Error> {
-        let claim = inbox::claim(txn, &self.lease, messages, enters).await;
-        let claim = claim.map_err(EffectError::from)?;
         if let (Some(known), Some(found)) = (&claim.topic_id, self.lease.topic_id())
             && known != found
         {

@@ -317,6 +317,26 @@ async fn a_concurrent_duplicate_waits_for_the_first() {
     assert_eq!(revisions(&test).await, [10, 11]);
 }
 
+// The lanes of a partition share its row, and each stack looks at it once.
+#[tokio::test]
+async fn a_lane_that_takes_its_time_with_the_first_batch_holds_up_no_other() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    // What is new to the inbox, and a lease that jumped.
+    for start in [0, 100] {
+        let terms = Terms { acknowledged: Some(start), ..Terms::default() };
+        let (_owner, lease) =
+            Lease::grant_on(TopicPartition::new("topic", 0), Epoch::new(1, "member"), terms);
+        let (held, mut done) = Held::failing(0);
+        let gate = Arc::clone(&held.gate);
+        let slow = tokio::spawn(layer(&test).layer(held).oneshot(batch(&lease, &[start + 1])));
+        done.recv().await.unwrap();
+        assert_eq!(send(&stack(&test), batch(&lease, &[start])).await.unwrap(), [Applied]);
+        assert!(!slow.is_finished());
+        gate.add_permits(1);
+        assert_eq!(slow.await.unwrap().unwrap(), Outcomes::all(Applied, 1));
+    }
+}
+
 // Unsorted, overlapping batches deadlock (I13).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_batches_do_not_deadlock() {
@@ -344,6 +364,8 @@ async fn a_commit_whose_answer_is_lost_is_found_again() {
     let Some((test, proxy)) = TestDatabase::proxied().await else { return };
     let (_owner, lease) = common::lease();
     let stack = stack(&test);
+    // From now on, the partition is known, and a batch is one transaction.
+    assert_eq!(send(&stack, batch(&lease, &[0])).await.unwrap(), [Applied]);
 
     proxy.cut_at_commit();
     let error = send(&stack, batch(&lease, &[1])).await.unwrap_err();
@@ -354,7 +376,7 @@ async fn a_commit_whose_answer_is_lost_is_found_again() {
     let error = send(&stack, batch(&lease, &[2])).await.unwrap_err();
     assert_eq!(error.class(), Class::Transient);
     assert_eq!(send(&stack, batch(&lease, &[2])).await.unwrap(), [Applied]);
-    assert_eq!(revisions(&test).await, [1, 2]);
+    assert_eq!(revisions(&test).await, [0, 1, 2]);
 }
 
 #[tokio::test]

@@ -42,41 +42,17 @@ pub struct Step {
     pub offsets: i64,
 }
 
-/// Claims the messages of a batch.
+/// Makes the partition of a lease known, or notes that the lease jumped.
 ///
-/// With `enters`, it makes the partition of the lease known before that, or
-/// notes that the lease jumped; so it does where the partition is not known. That
-/// is one statement more, if there is nothing to note.
+/// To be committed before a batch is claimed: it locks the partition, and with
+/// it all lanes. One statement, where there is nothing to note.
 ///
 /// # Errors
 ///
 /// When the database fails.
-pub async fn claim(
-    txn: &Txn,
-    lease: &Lease,
-    messages: &Messages,
-    mut enters: bool,
-) -> Result<Claim, DbErr> {
-    let markers = messages.markers();
-    loop {
-        if enters {
-            let start = lease.acknowledged().unwrap_or_else(|| messages.first_offset());
-            enter(txn, lease.partition(), lease.topic_id(), start).await?;
-        }
-        if let Some(claim) = markers::claim(txn, lease.partition(), &markers).await? {
-            return Ok(claim);
-        }
-        // It was known when the lease began: somebody cleared the table.
-        enters = true;
-    }
-}
-
-async fn enter(
-    txn: &Txn,
-    partition: &TopicPartition,
-    topic_id: Option<&TopicId>,
-    start: i64,
-) -> Result<(), DbErr> {
+pub async fn enter(txn: &Txn, lease: &Lease, messages: &Messages) -> Result<(), DbErr> {
+    let (partition, topic_id) = (lease.partition(), lease.topic_id());
+    let start = lease.acknowledged().unwrap_or_else(|| messages.first_offset());
     let Some(source) = markers::source(txn, partition).await? else {
         return markers::enter(txn, partition, topic_id, start).await;
     };
@@ -89,6 +65,16 @@ async fn enter(
         Some(history) => markers::update_source(txn, &Source { history, ..source }).await,
         None => Ok(()),
     }
+}
+
+/// Claims the messages of a batch. `None` is a partition that [`enter`] has not
+/// made known.
+///
+/// # Errors
+///
+/// When the database fails.
+pub async fn claim(txn: &Txn, lease: &Lease, messages: &Messages) -> Result<Option<Claim>, DbErr> {
+    markers::claim(txn, lease.partition(), &messages.markers()).await
 }
 
 async fn resumed(
