@@ -20,7 +20,7 @@ use tokio::{fs::File, sync::Mutex as AsyncMutex};
 
 use crate::{
     database::{EffectAt, Schema},
-    evidence::{Step, StepKind},
+    evidence::{Scale, Step, StepKind},
     kafka::Cluster,
     member::Member,
     progress::Line,
@@ -49,17 +49,6 @@ pub(crate) struct Case {
     watch: AsyncMutex<Option<GroupWatch>>,
     partitions: Mutex<i32>,
     collected: Mutex<Collected>,
-}
-
-/// How much of everything.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    /// As little as will do.
-    pub(crate) quick: bool,
-    /// How often a process dies at each point.
-    pub(crate) rounds: u32,
-    /// How long chaos lasts.
-    pub(crate) chaos: Duration,
 }
 
 /// What was seen so far.
@@ -337,6 +326,7 @@ impl Case {
             guard: false,
             sabotage: None,
             detached: false,
+            overwrites: false,
             lanes: 1,
             batch: 50,
             work: 0,
@@ -448,7 +438,17 @@ impl Case {
 
     /// Removes what the experiment has made.
     pub(crate) async fn remove(&self) -> Result<()> {
-        self.schema.drop().await?;
+        self.remove_schema().await?;
+        self.remove_topic().await
+    }
+
+    /// Removes its tables.
+    pub(crate) async fn remove_schema(&self) -> Result<()> {
+        self.schema.drop().await
+    }
+
+    /// Removes its topic and its group.
+    pub(crate) async fn remove_topic(&self) -> Result<()> {
         self.cluster.delete_topic(&self.topic).await?;
         self.cluster.delete_group(&self.group).await
     }

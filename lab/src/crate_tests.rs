@@ -5,7 +5,10 @@ use std::{path::Path, process::Command};
 use anyhow::{Result, ensure};
 use tidegate_oracle::Verdict;
 use tokio::time::sleep;
-use xtask::{feature_arguments, services::Signal};
+use xtask::{
+    feature_arguments,
+    services::{Signal, Versions, is_interrupted},
+};
 
 use crate::{
     evidence::Evidence,
@@ -19,26 +22,49 @@ use crate::{
 pub(crate) const NAME: &str = "tests";
 
 /// The test programs with such tests.
-const PROGRAMS: &[&str] =
-    &["end_to_end", "inbox", "proxy", "real", "retention", "sequencer", "tables", "txn"];
+const PROGRAMS: &[&str] = &[
+    "end_to_end",
+    "inbox",
+    "interrupted",
+    "proxy",
+    "real",
+    "retention",
+    "sequencer",
+    "tables",
+    "txn",
+];
 
 /// Runs them with the addresses in `TIDEGATE_KAFKA` and `TIDEGATE_DATABASE`.
 pub(crate) async fn run(services: &Services, directory: &Path, progress: &Progress) -> Evidence {
     let line = progress.line(NAME);
     line.phase("cargo test");
-    let mut evidence = Evidence::new(NAME, Protocol::Consumer, services.versions());
-    evidence.about = "The tests of the crates that need the real services.".to_owned();
+    let mut evidence = evidence(services.versions());
+    evidence.origins = Some(services.origins());
     match cargo_test(services, directory).await {
         Ok(passed) => {
             evidence.verdict = Verdict::Pass;
             evidence.counts.insert("passed".to_owned(), passed);
         }
         Err(error) => {
-            evidence.verdict = Verdict::Fail;
+            evidence.verdict = if is_interrupted() { Verdict::NotRun } else { Verdict::Fail };
             evidence.reasons.push(format!("{error:#}"));
         }
     }
     evidence.ended = now();
+    evidence
+}
+
+/// What is known of them when there is nothing to run them on.
+pub(crate) fn not_run(error: &anyhow::Error) -> Evidence {
+    let mut evidence = evidence(&Versions::default());
+    evidence.reasons.push(format!("{error:#}"));
+    evidence.ended = evidence.began;
+    evidence
+}
+
+fn evidence(versions: &Versions) -> Evidence {
+    let mut evidence = Evidence::new(NAME, Protocol::Consumer, versions);
+    evidence.about = "The tests of the crates that need the real services.".to_owned();
     evidence
 }
 

@@ -1,10 +1,10 @@
 //! What an experiment leaves behind: one file of JSON.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 use tidegate_oracle::{Committed, Findings, Verdict};
-use xtask::services::Versions;
+use xtask::services::{Origin, Versions};
 
 use crate::{
     database::EffectAt,
@@ -19,6 +19,9 @@ pub(crate) struct Evidence {
     pub(crate) about: String,
     pub(crate) protocol: Protocol,
     pub(crate) seed: u64,
+    pub(crate) scale: Scale,
+    /// What serves, if anything does.
+    pub(crate) origins: Option<Origins>,
     pub(crate) verdict: Verdict,
     /// Why, if it is no pass; what was seen, if it is one.
     pub(crate) reasons: Vec<String>,
@@ -37,6 +40,24 @@ pub(crate) struct Evidence {
     pub(crate) findings: Option<Findings>,
     pub(crate) committed: Vec<Committed>,
     pub(crate) effects: Vec<EffectAt>,
+}
+
+/// How much of everything was asked for.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Scale {
+    /// As little as will do.
+    pub(crate) quick: bool,
+    /// How often a process dies at each point.
+    pub(crate) rounds: u32,
+    /// How long chaos lasts.
+    pub(crate) chaos: Duration,
+}
+
+/// Where the services came from.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Origins {
+    pub(crate) kafka: Origin,
+    pub(crate) postgresql: Origin,
 }
 
 /// Something that the lab did, or saw.
@@ -92,6 +113,8 @@ impl Evidence {
             about: String::new(),
             protocol,
             seed: 0,
+            scale: Scale::default(),
+            origins: None,
             verdict: Verdict::NotRun,
             reasons: Vec::new(),
             versions: versions.clone(),

@@ -17,6 +17,7 @@ mod revisions;
 mod rewind;
 mod shutdown;
 mod start_positions;
+mod steps_back;
 mod zombie;
 
 use std::pin::Pin;

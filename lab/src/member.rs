@@ -25,7 +25,10 @@ use xtask::services::{Process, Run};
 
 use self::state::Shared;
 pub(crate) use self::state::{Counters, Standing, State};
-use crate::worker::{Arguments, Logged, UP};
+use crate::{
+    services::Lacking,
+    worker::{Arguments, Logged, UP},
+};
 
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -226,6 +229,20 @@ impl Member {
             (told || state.is_silent()).then(|| state.status.clone())
         })
         .await
+    }
+
+    /// The most that was resident of it so far, in bytes.
+    ///
+    /// What was resident of the process that started it does not count, as it does
+    /// in `getrusage`.
+    pub(crate) fn peak_memory(&self) -> Result<i64> {
+        let status = format!("/proc/{}/status", self.id());
+        let Ok(status) = std::fs::read_to_string(status) else {
+            return Err(Lacking("only Linux tells how much of a process is resident").into());
+        };
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<i64>().ok());
+        kib.map(|kib| kib * 1024).context("the process has ended")
     }
 
     // ===== signals =====

@@ -1,17 +1,21 @@
 //! A run: the experiments, side by side, and what they add up to.
 
-use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tidegate_oracle::{Findings, Verdict};
-use xtask::services::{Missing, Run, Versions, is_interrupted};
+use tokio::{
+    select,
+    time::{sleep, timeout},
+};
+use xtask::services::{Farewell, Missing, Origin, Run, Versions, is_interrupted};
 
 use crate::{
-    case::{Case, Scale, Terms},
+    case::{Case, Terms},
     cli::{Arguments, Ended},
     crate_tests,
-    evidence::Evidence,
+    evidence::{Evidence, Scale},
     experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
@@ -21,6 +25,9 @@ use crate::{
 
 /// How many experiments run side by side. Most of them wait most of the time.
 const SIDE_BY_SIDE: usize = 4;
+
+/// How long an experiment that is interrupted may take to remove what it made.
+const FAREWELL: Duration = Duration::from_secs(50);
 
 /// One experiment, as it is to be run.
 #[derive(Clone, Copy)]
@@ -43,6 +50,8 @@ struct Lab {
 
 /// Runs what the command line asks for.
 pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ended> {
+    // What was made is removed, and what was seen is written.
+    let _farewell = Farewell::begin();
     let planned = plan(&arguments);
     let with_tests = arguments.asks_for(|name| name == crate_tests::NAME);
     let began = now();
@@ -69,12 +78,17 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
         },
         Err(error) if error.is::<Missing>() => {
             progress.say(format_args!("NOT_RUN  everything: {error}"));
-            let evidence =
-                planned.iter().map(|it| it.not_run(arguments.seed, &error)).collect::<Vec<_>>();
+            let mut evidence = Vec::new();
+            if with_tests {
+                evidence.push(crate_tests::not_run(&error));
+            }
+            evidence.extend(planned.iter().map(|it| it.not_run(&arguments, &error)));
             for it in &evidence {
                 report::write_one(&directory, it).await?;
             }
-            report::write(&directory, &id, &evidence).await?;
+            let path = report::write(&directory, &id, &evidence).await?;
+            progress.say(report::table(&evidence));
+            progress.say(format_args!("report: {}", path.display()));
             return Ok(Ended::NotRun);
         }
         Err(error) => return Err(error),
@@ -91,7 +105,6 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
         let running = stream::iter(planned).map(|planned| lab.run(planned));
         let mut running = running.buffer_unordered(at_once);
         while let Some(ended) = running.next().await {
-            ensure!(!is_interrupted(), "interrupted");
             ended_ones.push(ended?);
         }
     }
@@ -131,10 +144,10 @@ fn plan(arguments: &Arguments) -> Vec<Planned> {
 
 impl Planned {
     /// What is known of it when there is nothing to run it on.
-    fn not_run(&self, seed: u64, error: &anyhow::Error) -> Evidence {
+    fn not_run(&self, arguments: &Arguments, error: &anyhow::Error) -> Evidence {
         let mut evidence = Evidence::new(self.experiment.name, self.protocol, &Versions::default());
         evidence.about = self.experiment.about.to_owned();
-        evidence.seed = seed;
+        (evidence.seed, evidence.scale) = (arguments.seed, arguments.scale());
         evidence.reasons.push(format!("{error:#}"));
         evidence.ended = evidence.began;
         evidence
@@ -151,7 +164,8 @@ impl Lab {
         let id = format!("lab-{}-{name}-{protocol}", self.id);
         let mut evidence = Evidence::new(experiment.name, protocol, self.services.versions());
         evidence.about = experiment.about.to_owned();
-        evidence.seed = self.seed;
+        (evidence.seed, evidence.scale) = (self.seed, self.scale);
+        evidence.origins = Some(self.services.origins());
         (evidence.topic, evidence.group) = (id.clone(), id.clone());
         let terms = Terms {
             services: Arc::clone(&self.services),
@@ -164,7 +178,8 @@ impl Lab {
             directory: self.directory.join(evidence.file_stem()),
             line: self.progress.line(&label),
         };
-        match Case::begin(terms).await {
+        let begun = if is_interrupted() { Err(interrupted()) } else { Case::begin(terms).await };
+        match begun {
             Ok(case) => self.run_case(experiment, case, &mut evidence).await,
             Err(error) => {
                 (evidence.verdict, evidence.reasons) =
@@ -176,10 +191,15 @@ impl Lab {
     }
 
     async fn run_case(&self, experiment: &Experiment, case: Case, evidence: &mut Evidence) {
-        let ran = AssertUnwindSafe((experiment.run)(&case)).catch_unwind().await;
-        let ran = ran.unwrap_or_else(|_| Err(anyhow::anyhow!("the experiment panicked")));
+        let run = AssertUnwindSafe((experiment.run)(&case)).catch_unwind();
+        let ran = select! {
+            ran = run => ran.unwrap_or_else(|_| Err(anyhow!("the experiment panicked"))),
+            error = interruption() => Err(error),
+        };
+        // It may have failed by it: all processes of ours have ended.
+        let ran = if is_interrupted() { Err(interrupted()) } else { ran };
         let (collected, members) = case.evidence().await;
-        let removed = if self.keep { Ok(()) } else { case.remove().await };
+        let removed = if self.keep { Ok(()) } else { self.remove(&case).await };
         let findings = collected.findings;
         (evidence.verdict, evidence.reasons) = verdict(experiment.expects, ran, findings.as_ref());
         if let Err(error) = removed {
@@ -193,6 +213,24 @@ impl Lab {
         evidence.members = members;
     }
 
+    /// Removes what an experiment made, where there still is something.
+    async fn remove(&self, case: &Case) -> Result<()> {
+        if !is_interrupted() {
+            return case.remove().await;
+        }
+        let origins = self.services.origins();
+        let all = async {
+            if origins.postgresql == Origin::Given {
+                case.remove_schema().await?;
+            }
+            if origins.kafka == Origin::Given {
+                case.remove_topic().await?;
+            }
+            Ok(())
+        };
+        timeout(FAREWELL, all).await.unwrap_or_else(|_| Err(interrupted()))
+    }
+
     /// Shows what came of it, and writes its file.
     async fn report(&self, evidence: Evidence) -> Result<Evidence> {
         self.progress.say(report::row(&evidence));
@@ -201,6 +239,23 @@ impl Lab {
     }
 }
 
+/// Waits until this process is told to end.
+async fn interruption() -> anyhow::Error {
+    while !is_interrupted() {
+        sleep(Duration::from_millis(100)).await;
+    }
+    interrupted()
+}
+
+fn interrupted() -> anyhow::Error {
+    Interrupted.into()
+}
+
+/// The run was told to end.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
 /// What follows from how it went and what the oracle found.
 fn verdict(
     expects: Expects,
@@ -208,7 +263,7 @@ fn verdict(
     findings: Option<&Findings>,
 ) -> (Verdict, Vec<String>) {
     if let Err(error) = ran {
-        let lacks = error.is::<Missing>() || error.is::<Lacking>();
+        let lacks = error.is::<Missing>() || error.is::<Lacking>() || error.is::<Interrupted>();
         let verdict = if lacks { Verdict::NotRun } else { Verdict::Fail };
         return (verdict, vec![format!("{error:#}")]);
     }

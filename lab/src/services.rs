@@ -16,6 +16,8 @@ use xtask::services::{
     Versions,
 };
 
+use crate::evidence::Origins;
+
 /// How many listeners of the broker have a proxy of the lab before them.
 const PROXIED: usize = 6;
 
@@ -33,6 +35,7 @@ pub(crate) struct Services {
     // So many of them are free.
     free: Semaphore,
     versions: Versions,
+    origins: Origins,
 }
 
 /// A proxy between a worker and the broker, which nobody else uses meanwhile.
@@ -50,7 +53,7 @@ pub(crate) struct ThreeNodes {
 /// What an experiment needs is not there.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Lacking(&'static str);
+pub(crate) struct Lacking(pub(crate) &'static str);
 
 // ===== impl Services =====
 
@@ -69,10 +72,11 @@ impl Services {
                 let database = Database::start(&run, &sources, &DatabaseOptions::default())?;
                 let librdkafka = rdkafka::util::get_rdkafka_version().1;
                 let versions = Versions::of(&kafka, &database, librdkafka);
-                Ok((kafka, proxied, database, versions))
+                let origins = Origins { kafka: kafka.origin(), postgresql: database.origin() };
+                Ok((kafka, proxied, database, versions, origins))
             }
         });
-        let (kafka, proxied, database, versions) = started.await??;
+        let (kafka, proxied, database, versions, origins) = started.await??;
         let mut proxies = Vec::new();
         for (listener, port) in ports.iter().enumerate().filter(|_| proxied) {
             let upstream = kafka.behind_proxy(listener)[0].to_string();
@@ -91,6 +95,7 @@ impl Services {
             free: Semaphore::new(proxies.len()),
             proxies,
             versions,
+            origins,
         })
     }
 
@@ -188,6 +193,10 @@ impl Services {
 
     pub(crate) fn versions(&self) -> &Versions {
         &self.versions
+    }
+
+    pub(crate) fn origins(&self) -> Origins {
+        self.origins
     }
 }
 

@@ -48,6 +48,7 @@ mod versions;
 mod wait;
 
 pub use nix::sys::signal::Signal;
+use serde::Serialize;
 
 pub use self::{
     kafka::{Kafka, KafkaOptions},
@@ -57,7 +58,7 @@ pub use self::{
     process::Process,
     run::{Kept, Run},
     server::Server,
-    signals::{is_interrupted, wait_for_the_end},
+    signals::{Farewell, is_interrupted, wait_for_the_end},
     versions::Versions,
 };
 
@@ -76,7 +77,8 @@ pub struct Sources {
 }
 
 /// What serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Somebody else runs it, and gave its address.
     Given,

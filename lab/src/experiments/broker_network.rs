@@ -15,19 +15,23 @@ use super::{
     Experiment,
     common::{far, feed, finish, has_stopped, members, shared, takes_all},
     data::{Halves, wide},
+    steps_back::StepsBack,
 };
 use crate::{
     case::{Case, until},
     member::Member,
     services::KafkaProxy,
-    worker::Protocol,
+    worker::{Protocol, now},
 };
 
 const PARTITIONS: i32 = 4;
 const TWO: [&str; 2] = ["first", "second"];
 const RATE: usize = 200;
 
-/// Longer than a session, which is 6 s.
+/// In milliseconds.
+const SESSION: i64 = 6_000;
+
+/// Longer than that.
 const LONG: Duration = Duration::from_secs(10);
 
 /// The experiments.
@@ -147,7 +151,7 @@ async fn for_a_while(case: &Case, mode: Mode, loses: bool) -> Result<()> {
         let lost = far.log()[mark..].iter().any(has_stopped);
         ensure!(lost, "far has lost its partitions, and says nothing");
     }
-    end(case, &[far, near]).await
+    end(case, &[far, near], &[]).await
 }
 
 /// The connection to the coordinator is one of its own: what is fetched comes
@@ -163,12 +167,16 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
     let unheard = async {
         let held = proxy.hold_requests(Message::request(heartbeat));
         held.reached(LONG).await?;
+        let unheard = now();
         case.fault("far's heartbeats, and what follows them, do not reach the coordinator");
         let stopped = far
             .until("far stops its work", |state| {
                 state.log.iter().skip(mark).find(|event| has_stopped(event)).cloned()
             })
             .await?;
+        let took = stopped.at - unheard;
+        ensure!(took < SESSION, "far stopped {took} ms after it was last heard");
+        case.count("stopped after ms", took);
         let effects = async || {
             let sql = "SELECT count(*) FROM entry WHERE worker = 'far'";
             case.schema.number(sql).await
@@ -187,12 +195,17 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
     let refused = far.log();
     let refused = refused[mark..].iter().filter(|it| it.message == "a commit was not accepted");
     case.count("commits refused", refused.count());
-    end(case, &[far, near]).await
+    end(case, &[far, near], &[]).await
 }
 
-async fn end(case: &Case, members: &[Arc<Member>]) -> Result<()> {
+/// Brokers began to serve the group's offsets at `starts`.
+async fn end(case: &Case, members: &[Arc<Member>], starts: &[i64]) -> Result<()> {
     let findings = finish(case, members, rules()).await?;
     case.count("went back", findings.counts.committed_went_back);
+    let StepsBack { late, loading, unknown } = StepsBack::of(case, starts);
+    ensure!(unknown.is_empty(), "offsets went back, and nobody knows why: {unknown:?}");
+    case.count("went back by a late commit", late);
+    case.count("went back while a broker loaded", loading);
     Ok(())
 }
 
@@ -215,11 +228,12 @@ async fn restarted(case: &Case, signal: Signal) -> Result<()> {
     case.fault(format!("the broker is stopped ({signal})"));
     sleep(Duration::from_secs(5)).await;
     case.services().with_kafka(|node| node.start()).await?;
+    let started = now();
     case.relief("the broker is up again");
     until("the broker takes records again", async || Ok(case.produce(after).await.ok()))
         .await
         .context("writing after the restart")?;
-    end(case, &members).await
+    end(case, &members, &[started]).await
 }
 
 async fn frozen(case: &Case) -> Result<()> {
@@ -231,7 +245,7 @@ async fn frozen(case: &Case) -> Result<()> {
     sleep(LONG).await;
     case.services().signal_kafka(Signal::SIGCONT).await?;
     case.relief("the broker goes on (SIGCONT)");
-    end(case, &members).await
+    end(case, &members, &[]).await
 }
 
 async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
@@ -246,11 +260,13 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
             Ok(case.cluster.coordinator(&case.group).filter(|new| *new != old))
         })
         .await?;
+        let moved = now();
         case.fault(format!("the group's coordinator has moved to node {new}"));
         case.nodes()?.with(old, move |node| restart(node, signal)).await?;
+        let back = now();
         case.relief(format!("node {old} is there again"));
         over.set(true);
-        anyhow::Ok(())
+        anyhow::Ok([moved, back])
     };
     // Some are left for when it has moved.
     let (during, after) = records.second.split_at(records.second.len() / 2);
@@ -263,7 +279,7 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    try_join!(moves, load)?;
+    let (starts, ()) = try_join!(moves, load)?;
     case.phase("partitions go to a member, and come back");
     let marks: Vec<_> = members.iter().map(|member| member.mark()).collect();
     let third = case.start_plain("third").await?;
@@ -281,7 +297,7 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
     }
     // Some may be there twice: a write was repeated that had been done.
     case.find_ends().await?;
-    end(case, &members).await
+    end(case, &members, &starts).await
 }
 
 /// Who reads a partition sees that its leader is gone. Who is to read it next goes
@@ -295,6 +311,8 @@ async fn leader_gone(case: &Case) -> Result<()> {
     let gone = leader().context("its partition has a leader")?;
     case.nodes()?.with(gone, |node| stop(node, Signal::SIGKILL)).await?;
     case.fault(format!("node {gone}, which leads partition {its}, is gone"));
+    // It may have been the group's coordinator as well.
+    let went = now();
     until("another node leads", async || Ok(leader().filter(|it| *it != gone))).await?;
     case.terminate(&leaves).await?;
     case.phase("the others take its partitions over while the node is away");
@@ -302,9 +320,10 @@ async fn leader_gone(case: &Case) -> Result<()> {
     until("records are taken", async || Ok(case.produce(&records.second).await.ok())).await?;
     case.nodes()?.with(gone, |node| restart(node, Signal::SIGKILL)).await?;
     case.relief(format!("node {gone} is there again"));
+    let back = now();
     // Some may be there twice: a write was repeated that had been done.
     case.find_ends().await?;
-    end(case, &members).await
+    end(case, &members, &[went, back]).await
 }
 
 fn stop(node: &mut Server, signal: Signal) -> Result<()> {

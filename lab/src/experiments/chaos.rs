@@ -1,7 +1,6 @@
 //! Everything at once, by chance.
 
 mod slot;
-mod steps_back;
 mod tally;
 
 use std::time::Duration;
@@ -18,8 +17,8 @@ use tokio::{
 };
 use xtask::services::Signal;
 
-use self::{slot::Slot, steps_back::StepsBack, tally::Tally};
-use super::{Experiment, data};
+use self::{slot::Slot, tally::Tally};
+use super::{Experiment, data, steps_back::StepsBack};
 use crate::case::{Case, until};
 
 /// The experiments.

@@ -32,7 +32,7 @@ pub(super) const ALL: &[Experiment] = &[
     ),
     Experiment::new(
         "client-traps/failed-offset-fetch",
-        "A look-up of committed offsets is lost while the assignment changes.",
+        "A look-up of committed offsets is lost after the assignment has changed under it.",
         |case| Box::pin(failed_offset_fetch(case)),
     ),
     Experiment::new(
@@ -124,10 +124,11 @@ async fn failed_offset_fetch(case: &Case) -> Result<()> {
     let held = proxy.hold_requests(Message::request(ApiKey::OFFSET_FETCH));
     let far = case.start(arguments).await?;
     held.reached(PATIENCE).await?;
+    case.phase("partitions go to another member meanwhile");
     let near = case.start_plain("near").await?;
-    // It has something to do with the group by now, if not a partition.
-    near.logs(0, "the worker is up", |_| true).await?;
-    sleep(Duration::from_secs(1)).await;
+    near.works().await?;
+    let begun = far.log().iter().any(|event| event.message == "a stack starts");
+    ensure!(!begun, "the fault did not take effect: far has started without the answer");
     held.cut();
     case.fault("far's look-up of committed offsets is lost, with its connection");
     case.phase("both have a share");
@@ -180,6 +181,12 @@ async fn commit_parked_at_close(case: &Case) -> Result<()> {
     ensure!(status.is_ok(), "it did not end within {} s", BOUND.as_secs());
     case.count("ended after ms", i64::try_from(asked.elapsed().as_millis())?);
     case.phase(&format!("it ended with {}", status.expect("it was looked at")?));
+    let log = far.log();
+    let last = |message: &str| log.iter().rposition(|event| event.message == message);
+    ensure!(
+        last("a commit is sent") > last("a commit is accepted"),
+        "the fault did not take effect: no commit was left without an answer"
+    );
     let near = case.start_plain("near").await?;
     case.produce(&records.second).await?;
     finish(case, &[near], Rules::default()).await?;

@@ -9,7 +9,7 @@ use tidegate_testkit::{ApiKey, LedgerRecord, Message};
 
 use super::{
     Experiment,
-    common::{far, finish, shared, takes_all},
+    common::{far, finish, is_refusal, shared, takes_all},
     data::{Halves, plain_over, wide},
 };
 use crate::{
@@ -77,16 +77,6 @@ async fn unknown_member(case: &Case) -> Result<()> {
     shared(case, &both).await?;
     finish(case, &[far, near], Rules::default()).await?;
     Ok(())
-}
-
-fn is_refusal(event: &Logged) -> bool {
-    match event.message.as_str() {
-        "the result of a commit came after its membership had ended" => true,
-        "a commit was not accepted" => {
-            event.text("error").is_some_and(|error| error.starts_with("UnknownMember"))
-        }
-        _ => false,
-    }
 }
 
 /// One member, which keeps its one partition whoever joins.

@@ -117,3 +117,12 @@ pub(super) fn has_stopped(event: &Logged) -> bool {
         _ => false,
     }
 }
+
+/// The broker has refused a commit of a member that is none any more. The member may
+/// have seen by the clock, before it heard of that, that its membership had ended.
+pub(super) fn is_refusal(event: &Logged) -> bool {
+    let answers =
+        ["a commit was not accepted", "the result of a commit came after its membership had ended"];
+    answers.contains(&event.message.as_str())
+        && event.text("error").is_some_and(|error| error.starts_with("UnknownMember"))
+}

@@ -2,12 +2,13 @@
 //! defence.
 
 use anyhow::{Result, ensure};
-use tidegate_oracle::{Order, Queries, Rules, ViolationKind};
-use tidegate_testkit::{Point, When};
+use tidegate::kafka::group::ResetTo;
+use tidegate_oracle::{Order, Rules, ViolationKind};
+use tidegate_testkit::{NewRecord, Point, When};
 
 use super::{
     Experiment,
-    data::{PARTITIONS, ledger_with, plain},
+    data::{PARTITIONS, delta, ledger_with, plain},
 };
 use crate::{
     case::{Case, until},
@@ -32,7 +33,7 @@ pub(super) const ALL: &[Experiment] = &[
         "A worker's transactions mark nothing, and it is killed behind one.",
         |case| Box::pin(nothing_marked(case)),
     )
-    .finds(&[ViolationKind::SecondEffect])
+    .finds(&[ViolationKind::SecondEffect, ViolationKind::EffectWithoutMarker])
     .on(ONE),
     Experiment::new(
         "control-marker-apart",
@@ -61,6 +62,24 @@ pub(super) const ALL: &[Experiment] = &[
         |case| Box::pin(out_of_order(case)),
     )
     .finds(&[ViolationKind::OutOfOrder])
+    .on(ONE),
+    Experiment::new(
+        "control-tampered",
+        "What a faultless run has left is changed by hand, in one way for each kind of damage \
+         that no worker here does.",
+        |case| Box::pin(tampered(case)),
+    )
+    .finds(&[
+        ViolationKind::WrongEffect,
+        ViolationKind::UnexpectedEffect,
+        ViolationKind::ConflictApplied,
+        ViolationKind::WrongPosition,
+        ViolationKind::NotParked,
+        ViolationKind::NeverReleased,
+        ViolationKind::NotBuried,
+        ViolationKind::CommittedWentBack,
+        ViolationKind::NotConsumed,
+    ])
     .on(ONE),
 ];
 
@@ -142,9 +161,52 @@ pub(super) async fn nothing_marked(case: &Case) -> Result<()> {
     case.produce(&records.second).await?;
     case.consumed().await?;
     case.terminate(&second).await?;
-    let mut queries = Queries::none();
-    queries.effects = Queries::default().effects;
-    let rules = Rules::default().without_inbox().without_sequencer().without_dead_letters();
-    case.judge_by(rules, queries).await?;
+    // What an inbox would have kept is promised all the same.
+    case.judge(Rules::default().without_sequencer().without_dead_letters()).await?;
+    Ok(())
+}
+
+/// One kind of damage each. What each is about lies in an account of its own.
+async fn tampered(case: &Case) -> Result<()> {
+    let member = case.start_plain("member").await?;
+    case.create_topic(PARTITIONS).await?;
+    let early =
+        |account: &str, id: i64| [delta(0, id, account, 1, 1), delta(0, id + 1, account, 3, 3)];
+    let mut records: Vec<_> = (1..=6).map(|n| delta(0, n, "plain", n, n)).collect();
+    records.extend(early("left", 100));
+    records.extend(early("parked", 200));
+    records.push(NewRecord::new(0, "no transfer"));
+    // The second one contradicts the first.
+    records.extend([delta(0, 300, "contrary", 1, 5), delta(0, 300, "contrary", 1, 7)]);
+    case.write(records).await?;
+    case.consumed().await?;
+    case.terminate(&member).await?;
+
+    case.phase("what it left is changed");
+    let buried = case.schema.number("SELECT count(*) FROM tidegate_dead_letter").await?;
+    let parked = case.schema.number("SELECT count(*) FROM tidegate_parked").await?;
+    ensure!((buried, parked) == (2, 2), "{buried} records are buried, and {parked} parked");
+    for damage in [
+        "UPDATE entry SET amount = amount + 1 WHERE id = 1",
+        "INSERT INTO entry (id, account, revision, amount, topic, part, record_offset, worker, epoch)
+            SELECT 999, account, 999, amount, topic, part, record_offset, worker, epoch
+            FROM entry WHERE id = 2",
+        "UPDATE entry SET amount = 7 WHERE id = 300",
+        "UPDATE tidegate_entity SET rev = rev + 1 WHERE ent = 'plain'",
+        "DELETE FROM tidegate_parked WHERE ent = 'parked'",
+        "UPDATE tidegate_parked SET rev = 2 WHERE ent = 'left'",
+        "DELETE FROM tidegate_dead_letter",
+    ] {
+        case.schema.execute(damage).await?;
+    }
+    let admin = case.admin()?;
+    let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
+    admin.execute(&plan).await?;
+    until("the oracle sees the offset go back", async || {
+        Ok((case.committed_at(0).await? == Some(0)).then_some(()))
+    })
+    .await?;
+    case.fault("the tables and the committed offset are changed by hand");
+    case.judge(Rules::default()).await?;
     Ok(())
 }

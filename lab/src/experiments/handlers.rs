@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use tidegate_oracle::Rules;
-use tidegate_testkit::{Point, When};
+use tidegate_testkit::{NewRecord, Point, When};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -23,6 +24,12 @@ pub(super) const ALL: &[Experiment] = &[
         "slow-handler",
         "A record takes three times as long as the time that may pass between polls.",
         |case| Box::pin(slow_handler(case)),
+    ),
+    Experiment::new(
+        "slow-handler/large-records",
+        "Handlers stand still before 28 MiB of records a partition, and what is resident stays \
+         within the stated bound.",
+        |case| Box::pin(large_records(case)),
     ),
     Experiment::new(
         "drain-deadline",
@@ -79,6 +86,60 @@ async fn slow_handler(case: &Case) -> Result<()> {
         !member.log()[mark..].iter().any(|event| evicted(&event.message)),
         "the member was evicted"
     );
+    case.terminate(&member).await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn large_records(case: &Case) -> Result<()> {
+    const WIDE: i32 = 8;
+    const EACH: i64 = 32;
+    const MEMO: usize = 900 << 10;
+    /// What a source has read and not answered of each partition, by how much that
+    /// may be exceeded, and what the client holds; and a quarter more, for what is
+    /// being worked on.
+    const BOUND: i64 = WIDE as i64 * ((8 + 4 + 4) << 20) * 5 / 4;
+
+    case.create_topic(WIDE).await?;
+    let member = case.start_plain("member").await?;
+    takes_all(case, &member).await?;
+    let before = member.peak_memory()?;
+    let held = member.hold(Point::BeforeBegin, When::any()).await?;
+    let mark = member.mark();
+    let memo = "m".repeat(MEMO);
+    for n in 1..=EACH {
+        let of = |partition: i32| {
+            let id = i64::from(partition) * EACH + n;
+            let account = format!("account-{partition}");
+            let transfer = json!(
+                { "id": id, "account": account, "revision": n, "amount": 1, "memo": memo });
+            NewRecord::new(partition, transfer.to_string()).with_key(account)
+        };
+        case.write((0..WIDE).map(of).collect()).await?;
+    }
+    member.reached(&held).await?;
+    until("it has read as much of each partition as it may", async || {
+        let standing = member.status().await?;
+        let full = standing.iter().filter(|it| it.bytes + MEMO > 8 << 20).count();
+        Ok((full == case.partitions()).then_some(()))
+    })
+    .await?;
+    case.fault("handlers of all partitions stand still");
+    // The client goes on for a while.
+    for _ in 0..2 {
+        member.logs(member.mark(), "a commit is accepted", |_| true).await?;
+    }
+    member.release(held).await?;
+    case.relief("the handlers go on");
+    case.consumed().await?;
+    let resident = member.peak_memory()? - before;
+    ensure!(resident <= BOUND, "{resident} bytes more became resident; the bound is {BOUND}");
+    let written = i64::from(WIDE) * EACH * i64::try_from(MEMO)?;
+    case.count("written MiB", written >> 20);
+    case.count("resident MiB more", resident >> 20);
+    case.count("bound MiB", BOUND >> 20);
+    let revoked = member.log()[mark..].iter().any(|event| event.message == "partitions revoked");
+    ensure!(!revoked, "the member was evicted");
     case.terminate(&member).await?;
     case.judge(Rules::default()).await?;
     Ok(())

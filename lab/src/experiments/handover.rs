@@ -67,6 +67,7 @@ async fn held_past_the_deadline(case: &Case, point: Point) -> Result<()> {
     for barrier in held {
         old.release(barrier).await?;
     }
+    is_refused(case, &old).await?;
     finish(case, &old, &new, moved, mark).await
 }
 
@@ -94,16 +95,17 @@ async fn one_of_two(case: &Case) -> Result<()> {
     past_the_deadline(case, &old, mark, leaves).await?;
     waits_for_it(case, &new).await?;
     old.release(leaving.context("one of two leaves")?).await?;
+    is_refused(case, &old).await?;
     finish(case, &old, &new, leaves, mark).await
 }
 
 async fn comes_back(case: &Case) -> Result<()> {
     let (old, held) = held_detached(case, Point::AfterEffect).await?;
 
-    let Handover { new, moved, .. } = hands_over(case, &old).await?;
+    let Handover { new, moved, mark } = hands_over(case, &old).await?;
 
     case.phase("it dies, and the partition comes back");
-    let mark = old.mark();
+    let back = old.mark();
     case.kill(&new).await?;
     until("the partition is back, and waits for the old work on it", async || {
         let standing = old.status().await?;
@@ -115,11 +117,13 @@ async fn comes_back(case: &Case) -> Result<()> {
     for barrier in held {
         old.release(barrier).await?;
     }
-    let started = old.works_on(mark, &case.partition_name(moved)).await?;
+    is_refused(case, &old).await?;
+    let started = old.works_on(back, &case.partition_name(moved)).await?;
     ensure!(started.at >= released, "two stacks of one process worked on p{moved} at once");
     case.phase("the rest is read");
     case.consumed().await?;
     case.terminate(&old).await?;
+    no_commit_after_leaving(case, &old, moved, mark)?;
     case.judge(Rules::default()).await?;
     Ok(())
 }
@@ -266,6 +270,16 @@ async fn waits_for_it(case: &Case, new: &Member) -> Result<()> {
         Ok((case.schema.waiting(name).await? > 0).then_some(()))
     })
     .await
+}
+
+/// The old work has come to its end, and was refused there: its lease is over.
+async fn is_refused(case: &Case, old: &Member) -> Result<()> {
+    let refused = until("the old work is refused", async || {
+        let refused = old.counted("tidegate_queue_halts_total{class=fenced}").await?;
+        Ok((refused > 0).then_some(refused))
+    });
+    case.count("refused batches", refused.await?);
+    Ok(())
 }
 
 /// The rest is read, both members end in order, and the oracle judges.

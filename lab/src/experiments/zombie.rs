@@ -1,21 +1,22 @@
 //! A process is frozen past its session, and wakes up when its partitions are
 //! somebody else's.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use tidegate_oracle::{Queries, Rules, ViolationKind};
-use tidegate_testkit::{Place, Point, When};
+use tidegate_testkit::{ApiKey, Message, Place, Point, When};
+use tokio::time::sleep;
 
 use super::{
     Experiment,
-    common::{has_stopped, shared, takes_all},
+    common::{far, has_stopped, is_refusal, shared, takes_all},
     data::{Halves, delta, plain_over, wide},
 };
 use crate::{
     case::{Case, generations, until},
-    member::Member,
+    member::{Barrier, Member, PATIENCE},
     worker::{Arguments, LayerName, Protocol, Sabotage, now},
 };
 
@@ -36,9 +37,22 @@ pub(super) const ALL: &[Experiment] = &[
         |case| Box::pin(in_transaction(case)),
     ),
     Experiment::new(
+        "zombie/commit-refused",
+        "A member is frozen with a commit on its way, which arrives when its partitions are \
+         another one's.",
+        |case| Box::pin(commit_refused(case)),
+    ),
+    // The classic protocols do not let it be shorter than a session.
+    Experiment::new(
+        "zombie/polls-missed",
+        "A member is frozen for longer than may pass between polls, and shorter than its session.",
+        |case| Box::pin(polls_missed(case)),
+    )
+    .on(&[Protocol::Consumer]),
+    Experiment::new(
         "zombie/guarded",
-        "A member without inbox and sequencer is frozen before its transaction; the epoch guard \
-         refuses its write.",
+        "A member without inbox and sequencer is frozen before its transaction, with balances in \
+         memory; the epoch guard refuses its write.",
         |case| Box::pin(guarded(case)),
     ),
     Experiment::new(
@@ -49,17 +63,17 @@ pub(super) const ALL: &[Experiment] = &[
     ),
     Experiment::new(
         "control-zombie-overwrite",
-        "The same without the guard: the zombie writes.",
+        "The same without the guard: the zombie overwrites what the other one has made of them.",
         |case| Box::pin(unguarded(case)),
     )
     .on(&[Protocol::Consumer])
-    .finds(&[ViolationKind::StaleOwner]),
+    .finds(&[ViolationKind::StaleOwner, ViolationKind::WrongBalance]),
 ];
 
 async fn before_transaction(case: &Case) -> Result<()> {
     let records = wide(case.seed, 600, PARTITIONS);
     let members = begin(case, case.arguments("zombie"), case.arguments("other"), &records).await?;
-    freeze(case, &members, Point::BeforeBegin, &records).await?;
+    passed_by(case, &members, Point::BeforeBegin, &records).await?;
     members.end(case).await?;
     case.judge(Rules::default()).await?;
     Ok(())
@@ -70,8 +84,62 @@ async fn in_transaction(case: &Case) -> Result<()> {
     // What bounds how long a frozen process keeps its successor waiting.
     let zombie = Arguments { idle_transaction: 8_000, ..case.arguments("zombie") };
     let members = begin(case, zombie, case.arguments("other"), &records).await?;
-    freeze(case, &members, Point::AfterEffect, &records).await?;
+    passed_by(case, &members, Point::AfterEffect, &records).await?;
     members.end(case).await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn commit_refused(case: &Case) -> Result<()> {
+    let records = wide(case.seed, 600, PARTITIONS);
+    let (proxy, arguments) = far(case, "zombie").await?;
+    let members = begin(case, arguments, case.arguments("other"), &records).await?;
+    let caught = catch(case, &members, Point::BeforeBegin, &records).await?;
+    let commit = proxy.hold_requests(Message::request(ApiKey::OFFSET_COMMIT));
+    commit.reached(PATIENCE).await?;
+    let woken_at = freeze(case, &members, &caught).await?;
+    // The broker answers while nobody reads that.
+    commit.release();
+    case.fault("a commit of the zombie arrives");
+    wake(case, &members, caught, woken_at).await?;
+    let zombie = &members.zombie;
+    let refusal = zombie
+        .until("the zombie hears that its commit was refused", |state| {
+            state.log.iter().skip(woken_at).find(|event| is_refusal(event)).cloned()
+        })
+        .await
+        .context("the fault did not take effect")?;
+    case.fault(format!("refused: {}", refusal.text("error").unwrap_or_default()));
+    members.end(case).await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn polls_missed(case: &Case) -> Result<()> {
+    const INTERVAL: u64 = 3_000;
+    const FROZEN: Duration = Duration::from_millis(4_500);
+
+    let records = wide(case.seed, 600, PARTITIONS);
+    let zombie = Arguments { poll_interval: INTERVAL, ..case.arguments("zombie") };
+    let members = begin(case, zombie, case.arguments("other"), &records).await?;
+    let held = members.zombie.hold(Point::BeforeBegin, When::any()).await?;
+    case.produce(&records.second).await?;
+    members.zombie.reached(&held).await?;
+    let mark = members.zombie.mark();
+    members.zombie.signal(Signal::SIGSTOP);
+    let frozen = now();
+    case.fault("zombie is frozen for 4.5 s, with max.poll.interval.ms at 3 s and a session of 6 s");
+    sleep(FROZEN).await;
+    members.zombie.release_later(held).await?;
+    let woken = now();
+    members.zombie.signal(Signal::SIGCONT);
+    case.relief("zombie is woken up (SIGCONT)");
+    members.end(case).await?;
+    let log = &members.zombie.log()[mark..];
+    // What it had said before may have been read a little later.
+    let went_on = log.iter().any(|event| (frozen + 500..woken).contains(&event.at));
+    ensure!(!went_on, "the fault did not take effect: it was not frozen");
+    case.count("losses", log.iter().filter(|event| has_stopped(event)).count());
     case.judge(Rules::default()).await?;
     Ok(())
 }
@@ -142,16 +210,20 @@ async fn defenceless(case: &Case, guard: bool) -> Result<(Members, Vec<Place>)> 
         without: vec![LayerName::Sequencer, LayerName::DeadLetters],
         guard,
         detached: true,
+        overwrites: true,
         ..case.arguments(name)
     };
+    let account = "CREATE TABLE account (name text PRIMARY KEY, balance bigint NOT NULL)";
+    case.schema.execute(account).await?;
     let members = begin(case, arguments("zombie"), arguments("other"), &records).await?;
-    let places = freeze(case, &members, Point::BeforeBegin, &records).await?;
+    let places = passed_by(case, &members, Point::BeforeBegin, &records).await?;
     Ok((members, places))
 }
 
 async fn judge_defenceless(case: &Case) -> Result<()> {
     let mut queries = Queries::none();
     queries.effects = Queries::default().effects;
+    queries.balances = Some("SELECT name AS entity, balance AS amount FROM account".to_owned());
     let rules = Rules::default().without_inbox().without_sequencer().without_dead_letters();
     case.judge_by(rules.guarded(), queries).await?;
     Ok(())
@@ -187,36 +259,67 @@ async fn begin(
     Ok(Members { zombie, other })
 }
 
+/// What a member had in hand when it was frozen.
+struct Caught {
+    held: Barrier,
+    places: Vec<Place>,
+    /// Where the other one's log was before.
+    mark: usize,
+}
+
 /// Freezes one with a batch in hand, until the other has passed that, and wakes
 /// it up. Returns the records of the batch.
-async fn freeze(
+async fn passed_by(
     case: &Case,
     members: &Members,
     point: Point,
     records: &Halves,
 ) -> Result<Vec<Place>> {
-    let Members { zombie, other } = members;
-    // Everything that it has to do is held: what it did is committed.
-    let held = zombie.hold(point, When::any()).await?;
-    let mark = other.mark();
+    let caught = catch(case, members, point, records).await?;
+    let woken_at = freeze(case, members, &caught).await?;
+    wake(case, members, caught, woken_at).await
+}
+
+/// Holds all that one has to do: what it did is committed.
+async fn catch(case: &Case, members: &Members, point: Point, records: &Halves) -> Result<Caught> {
+    let held = members.zombie.hold(point, When::any()).await?;
+    let mark = members.other.mark();
     case.produce(&records.second).await?;
-    let places = zombie.reached(&held).await?;
-    let partition = places[0].partition.partition;
-    let last = places.iter().map(|place| place.offset).max().unwrap_or_default();
+    let places = members.zombie.reached(&held).await?;
+    case.phase(&format!("a batch of p{} is held at {point}", places[0].partition.partition));
+    Ok(Caught { held, places, mark })
+}
+
+/// Freezes it, until the other one has passed what it holds. Returns where its
+/// log is then.
+async fn freeze(case: &Case, members: &Members, caught: &Caught) -> Result<usize> {
+    let Members { zombie, other } = members;
+    let partition = caught.places[0].partition.partition;
+    let last = caught.places.iter().map(|place| place.offset).max().unwrap_or_default();
     let woken_at = zombie.mark();
     zombie.signal(Signal::SIGSTOP);
-    case.fault(format!("zombie is frozen at {point} of p{partition} (SIGSTOP)"));
+    case.fault(format!("zombie is frozen with a batch of p{partition} (SIGSTOP)"));
 
     case.phase("the other one takes over");
-    other.works_on(mark, &case.partition_name(partition)).await?;
+    other.works_on(caught.mark, &case.partition_name(partition)).await?;
     until("the other one has passed what the zombie holds", async || {
         let committed = case.committed_at(partition).await?;
         Ok(committed.is_some_and(|committed| committed > last).then_some(()))
     })
     .await?;
+    Ok(woken_at)
+}
 
+/// Wakes it up: it notices what it has lost, and joins again.
+async fn wake(
+    case: &Case,
+    members: &Members,
+    caught: Caught,
+    woken_at: usize,
+) -> Result<Vec<Place>> {
+    let zombie = &members.zombie;
     case.phase("the zombie wakes up");
-    zombie.release_later(held).await?;
+    zombie.release_later(caught.held).await?;
     let woken = now();
     zombie.signal(Signal::SIGCONT);
     case.relief("zombie is woken up (SIGCONT)");
@@ -233,8 +336,5 @@ async fn freeze(
         })
         .await
         .context("the zombie joins again")?;
-    let refused = zombie.log();
-    let refused = refused[woken_at..].iter().filter(|it| it.message == "a commit was not accepted");
-    case.count("commits refused", refused.count());
-    Ok(places)
+    Ok(caught.places)
 }

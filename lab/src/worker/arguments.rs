@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Runs each delivery in a task of its own, which outlives the stack.
     #[arg(long)]
     pub detached: bool,
+    /// Overwrites an account's balance with the one that it has in memory.
+    #[arg(long)]
+    pub overwrites: bool,
     /// The lanes of a queue.
     #[arg(long, default_value_t = 1)]
     pub lanes: usize,
@@ -205,7 +208,9 @@ impl Arguments {
         for property in &self.property {
             option("property", property.clone());
         }
-        for (flag, given) in [("guard", self.guard), ("detached", self.detached)] {
+        let flags =
+            [("guard", self.guard), ("detached", self.detached), ("overwrites", self.overwrites)];
+        for (flag, given) in flags {
             if given {
                 line.push(format!("--{flag}"));
             }

@@ -1,4 +1,8 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tidegate::prelude::*;
 use tidegate_testkit::Transfer;
@@ -17,7 +21,13 @@ pub(super) struct Ledger {
     pub(super) worker: Arc<str>,
     pub(super) epoch: i64,
     pub(super) work: Duration,
+    /// What the accounts have, where each effect overwrites that as well.
+    pub(super) balances: Option<Balances>,
 }
+
+/// What accounts have, as far as one stack knows: a stale one knows it no more.
+#[derive(Default)]
+pub(super) struct Balances(Mutex<HashMap<String, i64>>);
 
 /// Decodes a record, and keeps its place.
 pub(super) fn decode(record: &Record) -> Result<Entry, serde_json::Error> {
@@ -68,9 +78,46 @@ impl Effect<Entry> for Ledger {
         ];
         let backend = txn.get_database_backend();
         txn.execute_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
+        if let Some(balances) = &self.balances {
+            balances.overwrite(txn, transfer).await?;
+        }
         if !self.work.is_zero() {
             sleep(self.work).await;
         }
         Ok(())
     }
+}
+
+// ===== impl Balances =====
+
+impl Balances {
+    /// Without a look at what the row has by now.
+    async fn overwrite(&self, txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
+        let account = &transfer.account;
+        let known = self.known().get(account).copied();
+        let before = match known {
+            Some(balance) => balance,
+            None => read(txn, account).await?,
+        };
+        let after = before + transfer.amount;
+        let sql = "INSERT INTO account (name, balance) VALUES ($1, $2)
+            ON CONFLICT (name) DO UPDATE SET balance = excluded.balance";
+        let values = [account.as_str().into(), after.into()];
+        let backend = txn.get_database_backend();
+        txn.execute_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
+        self.known().insert(account.clone(), after);
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read(txn: &Txn, account: &str) -> Result<i64, DbErr> {
+    let sql = "SELECT balance FROM account WHERE name = $1";
+    let backend = txn.get_database_backend();
+    let statement = Statement::from_sql_and_values(backend, sql, [account.into()]);
+    let row = txn.query_one_raw(statement).await?;
+    row.map_or(Ok(0), |row| row.try_get_by_index(0))
 }

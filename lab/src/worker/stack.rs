@@ -15,7 +15,7 @@ use tower_layer::Layer as _;
 
 use super::{
     Arguments, LayerName, Sabotage,
-    effect::{Entry, Ledger, decode},
+    effect::{Balances, Entry, Ledger, decode},
     sabotage::{
         AdmittingLayer, CancelledCompleted, CompletedEarly, DetachedLayer, HighestFinished,
         MarkerFirstLayer, UnmarkedLayer,
@@ -54,6 +54,7 @@ impl Stacks {
             worker: Arc::from(self.arguments.name.as_str()),
             epoch: i64::from(lease.epoch().generation),
             work: Duration::from_millis(self.arguments.work),
+            balances: self.arguments.overwrites.then(Balances::default),
         });
         if self.arguments.has(LayerName::Sequencer) {
             let (inbox, sequencer) = (self.inbox.clone(), self.sequencer.clone());

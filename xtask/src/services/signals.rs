@@ -3,10 +3,11 @@
 use std::{
     io,
     sync::{
-        Arc, LazyLock, Mutex, PoisonError, Weak,
+        Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use signal_hook::{
@@ -22,6 +23,20 @@ static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The runs of this process; `None` until somebody watches for signals.
 static RUNS: Mutex<Option<Vec<Weak<Inner>>>> = Mutex::new(None);
+
+/// How many farewells there are.
+static FAREWELLS: Mutex<usize> = Mutex::new(0);
+
+static SAID: Condvar = Condvar::new();
+
+/// How long they may take.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// Something that is put in order before this process ends: a signal ends its
+/// runs, and then waits until this is dropped, or for a minute.
+#[derive(Debug)]
+#[must_use = "nobody waits for what is dropped at once"]
+pub struct Farewell(());
 
 /// Whether this process has been told to end.
 ///
@@ -64,6 +79,7 @@ fn listen() -> io::Result<()> {
         for signal in signals.forever() {
             INTERRUPTED.store(true, Ordering::SeqCst);
             end_all();
+            wait_for_farewells();
             // Ends this process as the signal would have.
             let _ = emulate_default_handler(signal);
         }
@@ -71,9 +87,35 @@ fn listen() -> io::Result<()> {
     Ok(())
 }
 
+fn wait_for_farewells() {
+    let waits = SAID.wait_timeout_while(farewells(), FAREWELL, |farewells| *farewells > 0);
+    drop(waits.unwrap_or_else(PoisonError::into_inner));
+}
+
+fn farewells() -> MutexGuard<'static, usize> {
+    FAREWELLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn end_all() {
     let runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
     for run in runs.iter().rev().filter_map(Weak::upgrade) {
         run.end();
+    }
+}
+
+// ===== impl Farewell =====
+
+impl Farewell {
+    /// Lets the end of this process wait.
+    pub fn begin() -> Self {
+        *farewells() += 1;
+        Self(())
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        *farewells() -= 1;
+        SAID.notify_all();
     }
 }

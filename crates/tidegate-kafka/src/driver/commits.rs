@@ -121,7 +121,10 @@ impl Client<'_> {
                 .metrics
                 .committed(now.saturating_duration_since(flight.sent), committed.error);
             if flight.membership != self.membership.number() {
-                tracing::debug!("the result of a commit came after its membership had ended");
+                tracing::debug!(
+                    error = %committed.error,
+                    "the result of a commit came after its membership had ended",
+                );
                 continue;
             }
             match verdict(committed.error, self.driver.session) {
