@@ -19,7 +19,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::Member,
-    worker::{Arguments, Protocol, UP},
+    worker::{Arguments, Logged, Protocol},
 };
 
 const PARTITIONS: i32 = 4;
@@ -337,8 +337,14 @@ async fn to_cooperative(case: &Case) -> Result<()> {
             for number in 1..=2 {
                 let name = format!("{assignor}-{number}-of-the-next");
                 let member = start_on(case, protocol, &name).await?;
-                member.logs(0, UP, |_| true).await?;
                 next.push(member);
+            }
+            for member in &next {
+                let is_refusal = |event: &Logged| {
+                    let error = event.text("error");
+                    error.is_some_and(|error| error.contains("InconsistentGroupProtocol"))
+                };
+                member.logs(0, "the client reports an error", is_refusal).await?;
             }
             for member in members.drain(..) {
                 case.terminate(&member).await?;
