@@ -24,6 +24,7 @@ use crate::{
     kafka::Cluster,
     member::Member,
     progress::Line,
+    says,
     services::{Services, ThreeNodes},
     worker::{Arguments, Logged, Protocol, Start},
 };
@@ -266,6 +267,13 @@ impl Case {
         Ok(self.committed().await?.get(&self.partition(partition)).copied())
     }
 
+    /// The same, as the broker says it now.
+    pub(crate) async fn look_at_committed(&self, partition: i32) -> Result<Option<i64>> {
+        let all = self.reader().committed(self.group.clone(), [self.topic.as_str()]).await?;
+        let partition = self.partition(partition);
+        Ok(all.into_iter().find(|it| it.partition == partition).and_then(|it| it.offset))
+    }
+
     pub(crate) fn partition(&self, number: i32) -> Partition {
         Partition::new(self.topic.as_str(), number)
     }
@@ -438,8 +446,9 @@ impl Case {
 
     /// Removes what the experiment has made.
     pub(crate) async fn remove(&self) -> Result<()> {
-        self.remove_schema().await?;
-        self.remove_topic().await
+        // One that fails does not keep the other.
+        let (schema, topic) = (self.remove_schema().await, self.remove_topic().await);
+        schema.and(topic)
     }
 
     /// Removes its tables.
@@ -449,8 +458,9 @@ impl Case {
 
     /// Removes its topic and its group.
     pub(crate) async fn remove_topic(&self) -> Result<()> {
-        self.cluster.delete_topic(&self.topic).await?;
-        self.cluster.delete_group(&self.group).await
+        let topic = self.cluster.delete_topic(&self.topic).await;
+        let group = self.cluster.delete_group(&self.group).await;
+        topic.and(group)
     }
 
     pub(crate) fn collected(&self) -> MutexGuard<'_, Collected> {
@@ -470,6 +480,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The generations in a member's log, in their order.
 pub(crate) fn generations(log: &[Logged]) -> impl Iterator<Item = i64> {
-    let assigned = log.iter().filter(|event| event.message == "partitions assigned");
+    let assigned = log.iter().filter(|event| event.message == says::ASSIGNED);
     assigned.filter_map(|event| event.number("generation"))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// Run this experiment only, or this step of one; may be given repeatedly
     #[arg(long, value_name = "NAME", value_parser = known)]
     pub(crate) only: Vec<String>,
-    /// Run with this protocol only
+    /// Run with this protocol only, and what is about one protocol with that
     #[arg(long, value_enum)]
     pub(crate) protocol: Option<Protocol>,
     /// Each experiment on one protocol, which the seed chooses
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     pub(crate) seed: u64,
     /// How often a process dies at each point of `crash-at-every-point`: 20
     /// times, or with `--quick` twice
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// How long `chaos` lasts, as `60s` or `30m`
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
@@ -79,6 +79,8 @@ pub fn main() -> ExitCode {
     };
     let progress = Progress::default();
     if arguments.list {
+        let (name, about) = (crate_tests::NAME, crate_tests::ABOUT);
+        progress.say(format_args!("{name:<48} {:<27} {about}", ""));
         for experiment in experiments::all() {
             let protocols: Vec<_> = experiment.protocols.iter().map(|it| it.as_str()).collect();
             let (name, about) = (experiment.name, experiment.about);

@@ -21,11 +21,20 @@ use crate::{
 /// As it is asked for with `--only`.
 pub(crate) const NAME: &str = "tests";
 
+pub(crate) const ABOUT: &str = "The tests of the crates that need the real services.";
+
 /// The test programs with such tests.
-const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
+    "contract",
+    "dead_letter",
+    "drops",
     "end_to_end",
+    "guard",
     "inbox",
     "interrupted",
+    "metrics",
+    "migration",
+    "open",
     "proxy",
     "real",
     "retention",
@@ -64,7 +73,7 @@ pub(crate) fn not_run(error: &anyhow::Error) -> Evidence {
 
 fn evidence(versions: &Versions) -> Evidence {
     let mut evidence = Evidence::new(NAME, Protocol::Consumer, versions);
-    evidence.about = "The tests of the crates that need the real services.".to_owned();
+    evidence.about = ABOUT.to_owned();
     evidence
 }
 
@@ -95,4 +104,27 @@ async fn cargo_test(services: &Services, directory: &Path) -> Result<i64> {
     let passed = text.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     let passed = passed.filter_map(|line| line.split_once(' ')?.0.parse::<i64>().ok());
     Ok(passed.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::PROGRAMS;
+
+    #[test]
+    fn what_needs_a_service_is_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let crates = fs::read_dir(root.join("crates")).unwrap().map(|it| it.unwrap().path());
+        for tests in crates.chain([root.join("lab")]).map(|it| it.join("tests")) {
+            for file in fs::read_dir(tests).into_iter().flatten().map(|it| it.unwrap().path()) {
+                let name = file.file_stem().unwrap().to_str().unwrap();
+                let text = fs::read_to_string(&file).unwrap_or_default();
+                let needs = ["TestDatabase", "TIDEGATE_KAFKA", "TIDEGATE_DATABASE"];
+                if needs.iter().any(|it| text.contains(it)) {
+                    assert!(PROGRAMS.contains(&name), "{} is not run", file.display());
+                }
+            }
+        }
+    }
 }

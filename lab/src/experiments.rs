@@ -5,6 +5,7 @@ mod chaos;
 mod client_traps;
 mod commit_refused;
 mod common;
+mod conflict;
 mod controls;
 mod crash;
 mod crash_points;
@@ -67,6 +68,7 @@ const ALL: &[&[Experiment]] = &[
     broker_network::ALL,
     database_network::ALL,
     handlers::ALL,
+    conflict::ALL,
     revisions::ALL,
     members::ALL,
     shutdown::ALL,
@@ -112,5 +114,48 @@ impl Experiment {
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let (whole, _) = self.name.split_once('/').unwrap_or((self.name, ""));
         self.name == name || whole == name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_oracle::ViolationKind;
+
+    use super::{Expects, all};
+    use crate::crate_tests;
+
+    #[test]
+    fn each_kind_of_violation_has_a_control() {
+        for kind in ViolationKind::ALL {
+            let finds = |expects| match expects {
+                Expects::Pass => false,
+                Expects::Violations(kinds) => kinds.contains(&kind),
+            };
+            assert!(all().any(|it| finds(it.expects)), "no control finds {kind}");
+        }
+    }
+
+    /// In the last column: an experiment, a step of the one before it as `/step`, the
+    /// tests of a crate, or a test program.
+    #[test]
+    fn what_the_readme_says_is_tried_is_there() {
+        let map = include_str!("../README.md").split("# What is tried where").nth(1).unwrap();
+        let rows = map.lines().filter(|line| line.starts_with("| ")).skip(2);
+        let mut whole = String::new();
+        for row in rows {
+            let place = row.trim_end_matches('|').rsplit('|').next().unwrap();
+            for name in place.split('`').skip(1).step_by(2) {
+                let name = match name.strip_prefix('/') {
+                    Some(step) => format!("{whole}/{step}"),
+                    None => name.to_owned(),
+                };
+                let is_there = all().any(|it| it.is_called(&name))
+                    || name.starts_with("tidegate-")
+                    || name.starts_with("cargo xtask bench")
+                    || crate_tests::PROGRAMS.contains(&name.as_str());
+                assert!(is_there, "there is no `{name}`: {row}");
+                whole = name.split('/').next().unwrap().to_owned();
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ mod member;
 mod progress;
 mod report;
 mod run;
+mod says;
 mod services;
 pub mod worker;
 

@@ -26,6 +26,7 @@ use xtask::services::{Process, Run};
 use self::state::Shared;
 pub(crate) use self::state::{Counters, Standing, State};
 use crate::{
+    says,
     services::Lacking,
     worker::{Arguments, Logged, UP},
 };
@@ -171,12 +172,12 @@ impl Member {
     /// Waits until it works on a partition.
     pub(crate) async fn works_on(&self, after: usize, partition: &str) -> Result<Logged> {
         let is = |event: &Logged| event.text("partition") == Some(partition);
-        self.logs(after, "a stack starts", is).await
+        self.logs(after, says::STACK_STARTS, is).await
     }
 
     /// Waits until it works on any partition.
     pub(crate) async fn works(&self) -> Result<Logged> {
-        self.logs(0, "a stack starts", |_| true).await
+        self.logs(0, says::STACK_STARTS, |_| true).await
     }
 
     /// How long its log is now.

@@ -203,6 +203,9 @@ impl Lab {
         let findings = collected.findings;
         (evidence.verdict, evidence.reasons) = verdict(experiment.expects, ran, findings.as_ref());
         if let Err(error) = removed {
+            if evidence.verdict == Verdict::Pass {
+                evidence.verdict = Verdict::Fail;
+            }
             evidence.reasons.push(format!("what it made could not be removed: {error:#}"));
         }
         evidence.steps = collected.steps;

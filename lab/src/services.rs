@@ -69,7 +69,7 @@ impl Services {
             let (run, sources) = (run.clone(), sources.clone());
             move || -> Result<_> {
                 let (kafka, proxied) = start_kafka(&run, &sources, numbers)?;
-                let database = Database::start(&run, &sources, &DatabaseOptions::default())?;
+                let database = start_database(&run, &sources)?;
                 let librdkafka = rdkafka::util::get_rdkafka_version().1;
                 let versions = Versions::of(&kafka, &database, librdkafka);
                 let origins = Origins { kafka: kafka.origin(), postgresql: database.origin() };
@@ -102,7 +102,10 @@ impl Services {
     /// A proxy before the broker, once one is free.
     pub(crate) async fn kafka_proxy(&self) -> Result<KafkaProxy<'_>> {
         if self.proxies.is_empty() {
-            return Err(Lacking("the Kafka that was given cannot have a proxy before it").into());
+            return Err(Lacking(
+                "this Kafka cannot have a proxy before it: leave the address out, and install Java",
+            )
+            .into());
         }
         let free = self.free.acquire().await?;
         let proxy = self.proxies.iter().find_map(|proxy| Arc::clone(proxy).try_lock_owned().ok());
@@ -121,7 +124,10 @@ impl Services {
             let mut kafka = kafka.lock().unwrap_or_else(PoisonError::into_inner);
             match kafka.nodes() {
                 [node] => work(node),
-                _ => Err(Lacking("the Kafka that was given cannot be stopped").into()),
+                _ => Err(Lacking(
+                    "this Kafka is not ours to stop: leave the address out, and install Java",
+                )
+                .into()),
             }
         };
         spawn_blocking(work).await?
@@ -162,7 +168,7 @@ impl Services {
             let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
             match database.server() {
                 Some(server) => work(server),
-                None => Err(Lacking("the PostgreSQL that was given cannot be stopped").into()),
+                None => Err(Lacking("this PostgreSQL is not ours to stop: leave the address out, or install PostgreSQL").into()),
             }
         };
         spawn_blocking(work).await?
@@ -244,4 +250,17 @@ fn start_kafka(run: &Run, sources: &Sources, ports: Vec<Vec<u16>>) -> Result<(Ka
         }
     }
     Ok((Kafka::start(run, sources, &KafkaOptions::default())?, false))
+}
+
+/// A container, which cannot be stopped, will do where there are no programs.
+fn start_database(run: &Run, sources: &Sources) -> Result<Database> {
+    let options = DatabaseOptions::default();
+    if sources.database.is_none() {
+        let local = Sources { local: true, ..sources.clone() };
+        match Database::start(run, &local, &options) {
+            Err(error) if error.downcast_ref::<Missing>().is_some() && !sources.local => {}
+            started => return started,
+        }
+    }
+    Database::start(run, sources, &options)
 }

@@ -212,6 +212,29 @@ impl fmt::Display for Violation {
 // ===== impl ViolationKind =====
 
 impl ViolationKind {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::MissingEffect,
+        Self::SecondEffect,
+        Self::WrongEffect,
+        Self::UnexpectedEffect,
+        Self::ConflictApplied,
+        Self::OutOfOrder,
+        Self::WrongBalance,
+        Self::CommittedPastUnfinished,
+        Self::CommittedWentBack,
+        Self::CommittedOutsideLog,
+        Self::NotConsumed,
+        Self::MarkerWithoutEffect,
+        Self::EffectWithoutMarker,
+        Self::WrongPosition,
+        Self::NotParked,
+        Self::NeverReleased,
+        Self::NotBuried,
+        Self::WronglyBuried,
+        Self::StaleOwner,
+    ];
+
     /// Its name in reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {

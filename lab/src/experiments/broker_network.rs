@@ -4,7 +4,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_oracle::Rules;
-use tidegate_testkit::{ApiKey, Message, Mode, Toward};
+use tidegate_testkit::{ApiKey, Message, Mode, Point, Toward, When};
 use tokio::{
     time::{Instant, sleep, sleep_until},
     try_join,
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::Member,
+    says,
     services::KafkaProxy,
     worker::{Protocol, now},
 };
@@ -39,27 +40,27 @@ pub(super) const ALL: &[Experiment] = &[
     Experiment::new(
         "broker-network/delayed",
         "What goes between a member and the broker takes 300 ms longer, in each direction.",
-        |case| Box::pin(for_a_while(case, Mode::Delay(Duration::from_millis(300)), false)),
+        |case| Box::pin(delayed(case)),
     ),
     Experiment::new(
         "broker-network/throttled",
         "10 kB a second pass between a member and the broker, in each direction.",
-        |case| Box::pin(for_a_while(case, Mode::Throttle(10_000), false)),
+        |case| Box::pin(throttled(case)),
     ),
     Experiment::new(
         "broker-network/cut",
         "A member is cut off from the broker for longer than its session.",
-        |case| Box::pin(for_a_while(case, Mode::Cut, true)),
+        |case| Box::pin(lost(case, Mode::Cut)),
     ),
     Experiment::new(
         "broker-network/half-open-toward-broker",
         "Nothing that a member says reaches the broker any more, for longer than its session.",
-        |case| Box::pin(for_a_while(case, Mode::HalfOpen(Toward::Server), true)),
+        |case| Box::pin(lost(case, Mode::HalfOpen(Toward::Server))),
     ),
     Experiment::new(
         "broker-network/half-open-toward-member",
         "Nothing that the broker says reaches a member any more, for longer than its session.",
-        |case| Box::pin(for_a_while(case, Mode::HalfOpen(Toward::Client), true)),
+        |case| Box::pin(lost(case, Mode::HalfOpen(Toward::Client))),
     ),
     Experiment::new(
         "broker-network/coordinator-unreachable",
@@ -126,32 +127,90 @@ async fn pair<'a>(
     Ok((far, near, proxy))
 }
 
-/// Makes one member's connections to the broker worse for a while, under load.
-async fn for_a_while(case: &Case, mode: Mode, loses: bool) -> Result<()> {
+async fn delayed(case: &Case) -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(300);
+
+    let records = wide(case.seed, 2_400, PARTITIONS);
+    let (far, near, proxy) = pair(case, &records).await?;
+    let (from, to) = worse(case, &proxy, &records, Mode::Delay(DELAY), async || Ok(())).await?;
+    let took = slowest_commit(&far, from, to);
+    ensure!(took >= 600, "the fault did not take effect: no commit took more than {took} ms");
+    case.count("slowest commit ms", took);
+    end(case, &[far, near], &[]).await
+}
+
+async fn throttled(case: &Case) -> Result<()> {
+    const RATE: u32 = 10_000;
+
+    let records = wide(case.seed, 2_400, PARTITIONS);
+    let (far, near, proxy) = pair(case, &records).await?;
+    let before = proxy.traffic();
+    let (from, to) = worse(case, &proxy, &records, Mode::Throttle(RATE), async || Ok(())).await?;
+    let passed = proxy.traffic().replies_delivered - before.replies_delivered;
+    // A second's worth may pass at once, before and after.
+    let most = u64::try_from((to - from) / 1_000 + 2)? * u64::from(RATE);
+    let held = proxy.traffic().replies_received - before.replies_received;
+    case.count("bytes that came", i64::try_from(held)?);
+    case.count("bytes that passed", i64::try_from(passed)?);
+    ensure!(passed <= most, "the fault did not take effect: {passed} bytes passed, and not {most}");
+    end(case, &[far, near], &[]).await
+}
+
+/// The longest time between a member's commit and its answer, in milliseconds, of
+/// those that were sent in a span of time.
+fn slowest_commit(member: &Member, from: i64, to: i64) -> i64 {
+    let log = member.log();
+    let sent = log
+        .iter()
+        .enumerate()
+        .filter(|(_, event)| event.message == says::COMMIT_SENT && (from..to).contains(&event.at));
+    let took = sent.filter_map(|(index, sent)| {
+        let answers = log[index..].iter().find(|event| event.message == says::COMMIT_ACCEPTED);
+        Some(answers?.at - sent.at)
+    });
+    took.max().unwrap_or_default()
+}
+
+/// One member is as good as gone for a while.
+async fn lost(case: &Case, mode: Mode) -> Result<()> {
     let records = wide(case.seed, 2_400, PARTITIONS);
     let (far, near, proxy) = pair(case, &records).await?;
     let mark = far.mark();
+    worse(case, &proxy, &records, mode, async || {
+        case.phase("the other member takes everything over");
+        takes_all(case, &near).await
+    })
+    .await?;
+    case.phase("the member comes back");
+    shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
+    let lost = far.log()[mark..].iter().any(has_stopped);
+    ensure!(lost, "far has lost its partitions, and says nothing");
+    end(case, &[far, near], &[]).await
+}
+
+/// Makes a member's connections to the broker worse for a while, under load.
+/// Returns from when until when.
+async fn worse(
+    case: &Case,
+    proxy: &KafkaProxy<'_>,
+    records: &Halves,
+    mode: Mode,
+    meanwhile: impl AsyncFnOnce() -> Result<()>,
+) -> Result<(i64, i64)> {
     let worse = async {
         proxy.set(mode).await;
+        let from = now();
         case.fault(format!("between far and the broker: {mode:?}"));
         let over = Instant::now() + LONG;
-        if loses {
-            case.phase("the other member takes everything over");
-            takes_all(case, &near).await?;
-        }
+        meanwhile().await?;
         sleep_until(over).await;
+        let to = now();
         proxy.set(Mode::Pass).await;
         case.relief("between far and the broker: everything passes");
-        anyhow::Ok(())
+        anyhow::Ok((from, to))
     };
-    try_join!(feed(case, &records.second, RATE), worse)?;
-    if loses {
-        case.phase("the member comes back");
-        shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
-        let lost = far.log()[mark..].iter().any(has_stopped);
-        ensure!(lost, "far has lost its partitions, and says nothing");
-    }
-    end(case, &[far, near], &[]).await
+    let ((), span) = try_join!(feed(case, &records.second, RATE), worse)?;
+    Ok(span)
 }
 
 /// The connection to the coordinator is one of its own: what is fetched comes
@@ -168,6 +227,11 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
         let held = proxy.hold_requests(Message::request(heartbeat));
         held.reached(LONG).await?;
         let unheard = now();
+        let effects = async || {
+            let sql = "SELECT count(*) FROM entry WHERE worker = 'far'";
+            case.schema.number(sql).await
+        };
+        let at_first = effects().await?;
         case.fault("far's heartbeats, and what follows them, do not reach the coordinator");
         let stopped = far
             .until("far stops its work", |state| {
@@ -177,11 +241,8 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
         let took = stopped.at - unheard;
         ensure!(took < SESSION, "far stopped {took} ms after it was last heard");
         case.count("stopped after ms", took);
-        let effects = async || {
-            let sql = "SELECT count(*) FROM entry WHERE worker = 'far'";
-            case.schema.number(sql).await
-        };
         let before = effects().await?;
+        ensure!(before > at_first, "the fault did not take effect: far got no records meanwhile");
         case.phase("the other member takes everything over");
         takes_all(case, &near).await?;
         ensure!(effects().await? == before, "far works on although it has stopped");
@@ -193,7 +254,7 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
     case.phase(&format!("it stopped by: {}", stopped.message));
     shared(case, &[Arc::clone(&far), Arc::clone(&near)]).await?;
     let refused = far.log();
-    let refused = refused[mark..].iter().filter(|it| it.message == "a commit was not accepted");
+    let refused = refused[mark..].iter().filter(|it| it.message == says::COMMIT_REFUSED);
     case.count("commits refused", refused.count());
     end(case, &[far, near], &[]).await
 }
@@ -221,11 +282,21 @@ async fn near(case: &Case, names: &[&str], records: &Halves) -> Result<Vec<Arc<M
 async fn restarted(case: &Case, signal: Signal) -> Result<()> {
     let records = wide(case.seed, 2_000, PARTITIONS);
     let members = near(case, &TWO, &records).await?;
-    // What is there to be read when it goes, and when it comes back.
+    // What is worked on when it goes, and what is there when it comes back.
     let (before, after) = records.second.split_at(records.second.len() / 2);
+    let mut held = Vec::new();
+    for member in &members {
+        held.push(member.hold(Point::AfterEffect, When::any()).await?);
+    }
     case.produce(before).await?;
+    for (member, held) in members.iter().zip(&held) {
+        member.reached(held).await?;
+    }
     case.services().with_kafka(move |node| node.stop(signal).map(drop)).await?;
-    case.fault(format!("the broker is stopped ({signal})"));
+    case.fault(format!("the broker is stopped ({signal}), with batches in hand"));
+    for (member, held) in members.iter().zip(held) {
+        member.release(held).await?;
+    }
     sleep(Duration::from_secs(5)).await;
     case.services().with_kafka(|node| node.start()).await?;
     let started = now();
@@ -240,11 +311,20 @@ async fn frozen(case: &Case) -> Result<()> {
     let records = wide(case.seed, 2_000, PARTITIONS);
     let members = near(case, &TWO, &records).await?;
     case.produce(&records.second).await?;
+    let marks: Vec<_> = members.iter().map(|member| member.mark()).collect();
     case.services().signal_kafka(Signal::SIGSTOP).await?;
     case.fault("the broker is frozen (SIGSTOP)");
     sleep(LONG).await;
     case.services().signal_kafka(Signal::SIGCONT).await?;
     case.relief("the broker goes on (SIGCONT)");
+    for (member, mark) in members.iter().zip(marks) {
+        member
+            .until("a member has stopped its work meanwhile", |state| {
+                state.log[mark..].iter().any(has_stopped).then_some(())
+            })
+            .await
+            .context("the fault did not take effect")?;
+    }
     end(case, &members, &[]).await
 }
 
@@ -291,7 +371,7 @@ async fn coordinator_moves(case: &Case, signal: Signal) -> Result<()> {
     // Who has known the old coordinator finds out all the same where they start.
     for (member, mark) in members.iter().zip(marks) {
         let log = member.log();
-        let late = "where it starts is not known yet";
+        let late = says::START_UNKNOWN;
         let late = log[mark..].iter().find(|event| event.message == late);
         ensure!(late.is_none(), "{} did not find out where partitions start", member.name());
     }

@@ -19,7 +19,11 @@ use xtask::services::Signal;
 
 use self::{slot::Slot, tally::Tally};
 use super::{Experiment, data, steps_back::StepsBack};
-use crate::case::{Case, until};
+use crate::{
+    case::{Case, until},
+    says,
+    worker::Arguments,
+};
 
 /// The experiments.
 pub(super) const ALL: &[Experiment] = &[Experiment::new(
@@ -49,7 +53,7 @@ async fn chaos(case: &Case) -> Result<()> {
     case.create_topic(PARTITIONS).await?;
     let mut slots = Vec::new();
     for number in 1..=MEMBERS {
-        let chance = Rng::with_seed(case.seed * 1_000 + number);
+        let chance = Rng::with_seed(case.seed.wrapping_mul(1_000) + number);
         slots.push(Slot::begin(case, &tally, number, chance).await?);
     }
     until("every partition has a member that works on it", async || {
@@ -65,7 +69,7 @@ async fn chaos(case: &Case) -> Result<()> {
     case.phase("chaos");
     let over = Instant::now() + lasts;
     let members = try_join_all(slots.into_iter().map(|slot| slot.suffer(over)));
-    let chance = |number| Rng::with_seed(case.seed * 1_000 + 100 + number);
+    let chance = |number| Rng::with_seed(case.seed.wrapping_mul(1_000) + 100 + number);
     let guests = guests(case, &tally, over, chance(1));
     let services = services(case, &tally, over, chance(2));
     let load = load(case, &records);
@@ -82,10 +86,10 @@ async fn chaos(case: &Case) -> Result<()> {
     // A commit that was unanswered when its member lost the partition may land
     // late, and is counted.
     let findings = case.judge(Rules::default().tolerating_steps_back()).await?;
-    case.count("rebalances", case.logged("partitions assigned"));
-    case.count("partitions lost", case.logged("partitions are lost"));
-    case.count("suspensions", case.logged("no commit was answered: work is suspended"));
-    case.count("commits refused", case.logged("a commit was not accepted"));
+    case.count("rebalances", case.logged(says::ASSIGNED));
+    case.count("partitions lost", case.logged(says::LOST));
+    case.count("suspensions", case.logged(says::SUSPENDED));
+    case.count("commits refused", case.logged(says::COMMIT_REFUSED));
     // What a member had counted and not told when it was killed is not known.
     let again = case.outcomes("duplicate").await? - i64::try_from(findings.counts.duplicates)?;
     case.count("executed again, at least", again.max(0));
@@ -131,15 +135,22 @@ async fn guests(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) -> R
         if !goes_on(Duration::from_millis(chance.u64(3_000..9_000)), over).await {
             break;
         }
-        let guest = case.start_plain(&format!("guest-{number}")).await?;
+        let name = format!("guest-{number}");
+        let guest = case.start(Arguments { lanes: 4, ..case.arguments(&name) }).await?;
         tally.landed_one("a member joins");
         sleep(Duration::from_millis(chance.u64(500..6_000))).await;
-        if chance.bool() {
+        let in_order = chance.bool();
+        if in_order {
             guest.ask_to_end().await?;
         } else {
             guest.signal(ProcessSignal::SIGKILL);
         }
-        guest.ended().await?;
+        let status = guest.ended().await?;
+        let has_worked = guest.log().iter().any(|event| event.message == says::STACK_STARTS);
+        ensure!(
+            !in_order || status.success() || !has_worked,
+            "{name} ended with {status} when it was asked to end"
+        );
         tally.landed_one("a member goes");
     }
     Ok(())

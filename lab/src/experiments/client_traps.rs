@@ -18,6 +18,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
+    says,
     worker::{Arguments, Protocol},
 };
 
@@ -93,6 +94,7 @@ async fn end_of_partition(case: &Case) -> Result<()> {
             sleep(Duration::from_millis(300)).await;
             case.terminate(&guest).await?;
         }
+        case.fault(format!("{ROUNDS} members came and went"));
         over.set(true);
         anyhow::Ok(())
     };
@@ -109,7 +111,7 @@ async fn end_of_partition(case: &Case) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(comings, trickle)?;
-    let rebalances = case.logged("partitions revoked");
+    let rebalances = case.logged(says::REVOKED);
     ensure!(rebalances >= ROUNDS, "the fault did not take effect: {rebalances} revokes");
     case.count("revokes", rebalances);
     finish(case, &[steady], Rules::default()).await?;
@@ -127,7 +129,7 @@ async fn failed_offset_fetch(case: &Case) -> Result<()> {
     case.phase("partitions go to another member meanwhile");
     let near = case.start_plain("near").await?;
     near.works().await?;
-    let begun = far.log().iter().any(|event| event.message == "a stack starts");
+    let begun = far.log().iter().any(|event| event.message == says::STACK_STARTS);
     ensure!(!begun, "the fault did not take effect: far has started without the answer");
     held.cut();
     case.fault("far's look-up of committed offsets is lost, with its connection");
@@ -153,7 +155,7 @@ async fn late_look_up(case: &Case) -> Result<()> {
     held.answered(PATIENCE).await?;
     case.fault("the answer to the look-up of committed offsets is held");
     sleep(LATE).await;
-    let begun = member.log().iter().any(|event| event.message == "a stack starts");
+    let begun = member.log().iter().any(|event| event.message == says::STACK_STARTS);
     ensure!(!begun, "the fault did not take effect: the member has started without the answer");
     held.release();
     case.relief("it arrives");
@@ -171,7 +173,7 @@ async fn commit_parked_at_close(case: &Case) -> Result<()> {
     let far = case.start(Arguments { work: 2, ..arguments }).await?;
     takes_all(case, &far).await?;
     case.produce(&records.first).await?;
-    far.logs(0, "a commit is accepted", |_| true).await?;
+    far.logs(0, says::COMMIT_ACCEPTED, |_| true).await?;
     proxy.set(Mode::Cut).await;
     case.fault("far is cut off from the broker");
     let asked = Instant::now();
@@ -184,7 +186,7 @@ async fn commit_parked_at_close(case: &Case) -> Result<()> {
     let log = far.log();
     let last = |message: &str| log.iter().rposition(|event| event.message == message);
     ensure!(
-        last("a commit is sent") > last("a commit is accepted"),
+        last(says::COMMIT_SENT) > last(says::COMMIT_ACCEPTED),
         "the fault did not take effect: no commit was left without an answer"
     );
     let near = case.start_plain("near").await?;
@@ -274,16 +276,17 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     let mut row = 0_u32;
     let mut longest = 0;
     for event in &log[mark..] {
+        let is_stale = |error: &str| error.starts_with("StaleMemberEpoch");
         match event.message.as_str() {
-            "a commit was not accepted" => row += 1,
-            "a commit is accepted" => row = 0,
+            says::COMMIT_REFUSED if event.text("error").is_some_and(is_stale) => row += 1,
+            says::COMMIT_ACCEPTED => row = 0,
             _ => {}
         }
         longest = longest.max(row);
     }
     ensure!(longest > 1, "the fault did not take effect: {longest} refusals in a row");
     case.count("refusals in a row", longest);
-    let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
+    let lost = log[mark..].iter().find(|event| event.message == says::LOST);
     ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
     finish(case, &members, Rules::default()).await?;
     Ok(())
@@ -372,7 +375,7 @@ async fn misses(
     let deaf = &members[0];
     case.fault(format!("{}'s client has not heard {what}", deaf.name()));
     shared(case, members).await?;
-    let replaced = deaf.log().iter().any(|event| event.message == "the client is replaced");
+    let replaced = deaf.log().iter().any(|event| event.message == says::CLIENT_REPLACED);
     ensure!(replaced, "the fault did not take effect: {} has heard it", deaf.name());
     case.produce(rest).await?;
     finish(case, members, Rules::default()).await?;
@@ -391,7 +394,7 @@ async fn rebuilt(case: &Case) -> Result<()> {
     case.produce(&records.first).await?;
     let replaced = async {
         let held = proxy.hold_replies(Message::request(ApiKey::FETCH));
-        far.logs(0, "the client is replaced", |_| true).await?;
+        far.logs(0, says::CLIENT_REPLACED, |_| true).await?;
         case.fault("far's client is replaced: nothing that it fetched has arrived");
         held.release();
         case.relief("what is fetched arrives");

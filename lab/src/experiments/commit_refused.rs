@@ -15,6 +15,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
+    says,
     services::KafkaProxy,
     worker::{Logged, Protocol},
 };
@@ -162,7 +163,7 @@ async fn commits_meanwhile(case: &Case, member: &Member, records: &[LedgerRecord
     let mark = member.mark();
     case.produce(records).await?;
     // Further ones wait for its answer.
-    member.logs(mark, "a commit is sent", |_| true).await?;
+    member.logs(mark, says::COMMIT_SENT, |_| true).await?;
     Ok(())
 }
 
@@ -183,7 +184,7 @@ async fn refused(case: &Case, member: &Member, mark: usize, expected: &str) -> R
 
 fn refusal<'a>(log: &'a [Logged], expected: &str) -> Option<&'a Logged> {
     log.iter().find(|event| {
-        event.message == "a commit was not accepted"
+        event.message == says::COMMIT_REFUSED
             && event.text("error").is_some_and(|error| error.starts_with(expected))
     })
 }
@@ -191,7 +192,7 @@ fn refusal<'a>(log: &'a [Logged], expected: &str) -> Option<&'a Logged> {
 /// It is a member all the same, and works on.
 fn keeps_it(case: &Case, member: &Member, mark: usize) -> Result<()> {
     let log = member.log();
-    let lost = log[mark..].iter().find(|event| event.message == "partitions are lost");
+    let lost = log[mark..].iter().find(|event| event.message == says::LOST);
     ensure!(lost.is_none(), "{} gave up what it had: {lost:?}", member.name());
     case.phase("the rest is read");
     Ok(())

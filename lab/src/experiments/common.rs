@@ -11,6 +11,7 @@ use super::data::Halves;
 use crate::{
     case::{Case, until},
     member::Member,
+    says,
     services::KafkaProxy,
     worker::{Arguments, Logged},
 };
@@ -112,8 +113,8 @@ pub(super) async fn feed_until(
 /// Its work is over, by an event, a commit's answer or the clock.
 pub(super) fn has_stopped(event: &Logged) -> bool {
     match event.message.as_str() {
-        "partitions are lost" | "no commit was answered: work is suspended" => true,
-        "partitions revoked" => event.fields.get("lost") == Some(&true.into()),
+        says::LOST | says::SUSPENDED => true,
+        says::REVOKED => event.fields.get("lost") == Some(&true.into()),
         _ => false,
     }
 }
@@ -121,8 +122,7 @@ pub(super) fn has_stopped(event: &Logged) -> bool {
 /// The broker has refused a commit of a member that is none any more. The member may
 /// have seen by the clock, before it heard of that, that its membership had ended.
 pub(super) fn is_refusal(event: &Logged) -> bool {
-    let answers =
-        ["a commit was not accepted", "the result of a commit came after its membership had ended"];
+    let answers = [says::COMMIT_REFUSED, says::COMMIT_LATE];
     answers.contains(&event.message.as_str())
         && event.text("error").is_some_and(|error| error.starts_with("UnknownMember"))
 }

@@ -77,9 +77,17 @@ pub(super) const ALL: &[Experiment] = &[
         ViolationKind::NotParked,
         ViolationKind::NeverReleased,
         ViolationKind::NotBuried,
+        ViolationKind::WronglyBuried,
         ViolationKind::CommittedWentBack,
         ViolationKind::NotConsumed,
     ])
+    .on(ONE),
+    Experiment::new(
+        "control-outside-log",
+        "Somebody commits an offset above the end of the log.",
+        |case| Box::pin(outside_log(case)),
+    )
+    .finds(&[ViolationKind::CommittedOutsideLog])
     .on(ONE),
 ];
 
@@ -130,6 +138,7 @@ async fn out_of_order(case: &Case) -> Result<()> {
     let member = case.start(Arguments { without, ..case.arguments("member") }).await?;
     case.produce(&records.first).await?;
     case.produce(&records.second).await?;
+    case.fault("deltas come with their revisions swapped");
     case.consumed().await?;
     case.terminate(&member).await?;
     // What a sequencer would have kept is promised all the same.
@@ -138,7 +147,7 @@ async fn out_of_order(case: &Case) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn nothing_marked(case: &Case) -> Result<()> {
+async fn nothing_marked(case: &Case) -> Result<()> {
     let records = plain(case.seed, 200, 20);
     let arguments = |name: &str| Arguments {
         sabotage: Some(Sabotage::NothingMarked),
@@ -196,6 +205,9 @@ async fn tampered(case: &Case) -> Result<()> {
         "DELETE FROM tidegate_parked WHERE ent = 'parked'",
         "UPDATE tidegate_parked SET rev = 2 WHERE ent = 'left'",
         "DELETE FROM tidegate_dead_letter",
+        "INSERT INTO tidegate_dead_letter
+            (ns, topic, part, record_offset, record_ts, class, cause)
+            SELECT ns, topic, part, 3, 0, 'poison', 'none' FROM tidegate_source",
     ] {
         case.schema.execute(damage).await?;
     }
@@ -207,6 +219,24 @@ async fn tampered(case: &Case) -> Result<()> {
     })
     .await?;
     case.fault("the tables and the committed offset are changed by hand");
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn outside_log(case: &Case) -> Result<()> {
+    let records = plain(case.seed, 200, 20);
+    case.create_topic(PARTITIONS).await?;
+    let member = case.start_plain("member").await?;
+    case.produce(&records.first).await?;
+    case.consumed().await?;
+    case.terminate(&member).await?;
+    let above = case.end(0) + 7;
+    case.cluster.commit(&case.group, &case.topic, 0, above).await?;
+    until("the oracle sees the offset", async || {
+        Ok((case.committed_at(0).await? == Some(above)).then_some(()))
+    })
+    .await?;
+    case.fault(format!("{above} is committed of p0, which ends at {}", case.end(0)));
     case.judge(Rules::default()).await?;
     Ok(())
 }

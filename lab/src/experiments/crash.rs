@@ -24,11 +24,11 @@ pub(super) const ALL: &[Experiment] = &[
     ),
 ];
 
-pub(super) async fn before_commit(case: &Case) -> Result<()> {
+async fn before_commit(case: &Case) -> Result<()> {
     crash(case, Point::AfterEffect).await
 }
 
-pub(super) async fn after_commit(case: &Case) -> Result<()> {
+async fn after_commit(case: &Case) -> Result<()> {
     crash(case, Point::AfterCommit).await
 }
 

@@ -1,6 +1,6 @@
 //! A process dies at each point, under load.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
 use anyhow::{Result, ensure};
 use tidegate_oracle::Rules;
@@ -12,7 +12,11 @@ use super::{
     common::{far, feed_until, finish, takes_all},
     data::{Halves, plain_over},
 };
-use crate::{case::Case, member::PATIENCE, worker::Arguments};
+use crate::{
+    case::{Case, until},
+    member::{Member, PATIENCE},
+    worker::Arguments,
+};
 
 const PARTITIONS: i32 = 4;
 /// Records a second, while they die.
@@ -78,17 +82,11 @@ async fn crash(case: &Case, points: &[Point]) -> Result<()> {
     under_load(case, records, async || {
         for (number, &point) in points.iter().cycle().take(deaths).enumerate() {
             case.phase(&format!("death {} of {deaths}, at {point}", number + 1));
-            let victim = case.arguments(&format!("victim-{}", number + 1));
+            let victim = member(case, &format!("victim-{}", number + 1));
             match point {
                 Point::CommitSent => at_commit(case, victim).await?,
-                Point::OffsetCommitSent => at_offset_commit(case, &victim.name).await?,
-                _ => {
-                    let places = at_layer(case, victim, point).await?;
-                    // Behind a death of another kind, what is held may have its effect.
-                    if points.len() == 1 {
-                        took_effect(case, point, &places).await?;
-                    }
-                }
+                Point::OffsetCommitSent => at_offset_commit(case, victim).await?,
+                _ => at_layer(case, victim, point).await?,
             }
         }
         Ok(())
@@ -96,43 +94,97 @@ async fn crash(case: &Case, points: &[Point]) -> Result<()> {
     .await
 }
 
-async fn at_layer(case: &Case, victim: Arguments, point: Point) -> Result<Vec<Place>> {
-    let victim = case.start(victim).await?;
-    let held = victim.hold(point, When::any()).await?;
-    let places = victim.reached(&held).await?;
-    case.kill(&victim).await?;
-    Ok(places)
+fn member(case: &Case, name: &str) -> Arguments {
+    Arguments { lanes: 4, ..case.arguments(name) }
 }
 
-/// Behind these points the effect is there, before them it is not.
-async fn took_effect(case: &Case, point: Point, places: &[Place]) -> Result<()> {
-    let effects = case.schema.effects_at(places).await?;
-    let expected = if point >= Point::AfterCommit { places.len() } else { 0 };
-    ensure!(
-        effects == expected,
-        "the fault did not take effect: of {} records {effects} have their effect",
-        places.len()
-    );
+/// A member that has made effects of all its partitions: what it works on next is
+/// not what others have made before.
+async fn at_work(case: &Case, victim: Arguments) -> Result<Arc<Member>> {
+    let victim = case.start(victim).await?;
+    let name = victim.name();
+    let sql = format!("SELECT count(DISTINCT part) FROM entry WHERE worker = '{name}'");
+    until(&format!("{name} makes effects of each of its partitions"), async || {
+        let running = victim.status().await?.len();
+        let made = usize::try_from(case.schema.number(&sql).await?)?;
+        Ok((running > 0 && made >= running).then_some(()))
+    })
+    .await?;
+    Ok(victim)
+}
+
+async fn at_layer(case: &Case, victim: Arguments, point: Point) -> Result<()> {
+    // Its frontier is not committed as soon as it has moved.
+    let victim = at_work(case, Arguments { commit_interval: 60_000, ..victim }).await?;
+    let places = loop {
+        let held = victim.hold(point, When::any()).await?;
+        let places = victim.reached(&held).await?;
+        let made = case.schema.effects_by(victim.name(), &places).await?;
+        if point < Point::AfterCommit {
+            ensure!(made == 0, "the fault did not take effect: {made} effects are there");
+            break places;
+        }
+        // What others have made comes this way as well.
+        if made > 0 {
+            break places;
+        }
+        victim.release(held).await?;
+    };
+    case.kill(&victim).await?;
+    if point >= Point::AfterCommit {
+        let made = case.schema.effects_at(&places).await?;
+        ensure!(made == places.len(), "{made} of {} records have their effect", places.len());
+    }
+    for Place { partition, offset } in &places {
+        let committed = case.look_at_committed(partition.partition).await?.unwrap_or_default();
+        ensure!(
+            committed <= *offset,
+            "the fault did not take effect: {committed} was committed above {offset}"
+        );
+    }
     Ok(())
 }
 
 async fn at_commit(case: &Case, victim: Arguments) -> Result<()> {
     let proxy = case.database_proxy().await?;
     let database = case.schema.url_through(proxy.addr())?;
-    let victim = case.start(Arguments { database, ..victim }).await?;
-    let held = proxy.hold_replies(Message::query("COMMIT"));
-    held.answered(PATIENCE).await?;
+    let victim = at_work(case, Arguments { database, ..victim }).await?;
+    let effect = victim.hold(Point::AfterEffect, When::any()).await?;
+    let places = victim.reached(&effect).await?;
+    let made = case.schema.effects_by(victim.name(), &places).await?;
+    ensure!(made == 0, "the fault did not take effect: {made} effects are there");
+    let answer = proxy.hold_replies(Message::query("COMMIT"));
+    victim.release(effect).await?;
+    until("the COMMIT is done", async || {
+        let made = case.schema.effects_by(victim.name(), &places).await?;
+        Ok((made == places.len()).then_some(()))
+    })
+    .await?;
+    answer.answered(PATIENCE).await?;
     case.kill(&victim).await
 }
 
-async fn at_offset_commit(case: &Case, name: &str) -> Result<()> {
-    let (proxy, victim) = far(case, name).await?;
-    let victim = case.start(victim).await?;
-    // Not one of its first, which may commit nothing new.
-    victim.works().await?;
-    let held = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
-    held.answered(PATIENCE).await?;
-    case.kill(&victim).await
+async fn at_offset_commit(case: &Case, victim: Arguments) -> Result<()> {
+    let (proxy, far) = far(case, &victim.name).await?;
+    let victim = at_work(case, Arguments { kafka: far.kafka, ..victim }).await?;
+    let its: Vec<_> = victim.status().await?.iter().map(|it| it.partition).collect();
+    let committed = async || {
+        let mut committed = Vec::new();
+        for partition in &its {
+            committed.push(case.look_at_committed(*partition).await?);
+        }
+        anyhow::Ok(committed)
+    };
+    loop {
+        let before = committed().await?;
+        let answer = proxy.hold_replies(Message::request(ApiKey::OFFSET_COMMIT));
+        answer.answered(PATIENCE).await?;
+        // One that commits nothing new only proves the membership.
+        if committed().await? != before {
+            return case.kill(&victim).await;
+        }
+        answer.release();
+    }
 }
 
 /// There is something to do until the last one has died.
@@ -142,7 +194,7 @@ async fn under_load(
     deaths: impl AsyncFnOnce() -> Result<()>,
 ) -> Result<()> {
     case.create_topic(PARTITIONS).await?;
-    let survivor = case.start_plain("survivor").await?;
+    let survivor = case.start(member(case, "survivor")).await?;
     takes_all(case, &survivor).await?;
     let over = Cell::new(false);
     let deaths = async {

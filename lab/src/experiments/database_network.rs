@@ -5,8 +5,11 @@ use std::{slice, sync::Arc, time::Duration};
 use anyhow::{Result, ensure};
 use sqlx::Connection as _;
 use tidegate_oracle::Rules;
-use tidegate_testkit::{Message, Mode, Point, Proxy, When};
-use tokio::{time::sleep, try_join};
+use tidegate_testkit::{LedgerRecord, Message, Mode, Point, Proxy, When};
+use tokio::{
+    time::{Instant, sleep},
+    try_join,
+};
 use xtask::services::Signal;
 
 use super::{
@@ -17,6 +20,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
+    says,
     worker::{Arguments, Protocol},
 };
 
@@ -53,7 +57,7 @@ pub(super) const ALL: &[Experiment] = &[
     Experiment::new(
         "database-network/away",
         "The database cannot be reached for eight seconds.",
-        |case| Box::pin(away(case, Mode::Cut)),
+        |case| Box::pin(away(case)),
     )
     .on(ONE),
     Experiment::new(
@@ -128,22 +132,33 @@ async fn lost_at(case: &Case, point: Point) -> Result<()> {
     let held = member.hold(point, When::any()).await?;
     case.produce(&records.second).await?;
     member.reached(&held).await?;
-    let open = proxy.traffic().open;
-    ensure!(open > 0, "the fault did not take effect: there was no connection");
+    let (before, retries) = (proxy.traffic(), counted_retries(&member).await?);
+    ensure!(before.open > 0, "the fault did not take effect: there was no connection");
     proxy.close_connections();
-    case.fault(format!("{open} connections are closed with a batch at {point}"));
+    case.fault(format!("{} connections are closed with a batch at {point}", before.open));
     member.release(held).await?;
+    case.consumed().await?;
+    let again = proxy.traffic().connections - before.connections;
+    ensure!(again > 0, "the fault did not take effect: nobody connected again");
+    case.count("connections made again", i64::try_from(again)?);
+    // Before BEGIN, another connection does as well.
+    if point == Point::AfterEffect {
+        tried_again(case, &member, retries).await?;
+    }
     finish(case, &member).await
 }
 
 async fn commit_lost(case: &Case) -> Result<()> {
     let records = plain(case.seed, 400, 20);
     let (member, proxy) = behind_proxy(case, &records, |it| it).await?;
+    let before = counted_retries(&member).await?;
     let held = proxy.hold_requests(Message::query("COMMIT"));
     case.produce(&records.second).await?;
     held.reached(PATIENCE).await?;
     held.cut();
     case.fault("a COMMIT is lost on its way to the database");
+    case.consumed().await?;
+    tried_again(case, &member, before).await?;
     finish(case, &member).await
 }
 
@@ -163,10 +178,10 @@ async fn answer_lost(case: &Case) -> Result<()> {
     finish(case, &member).await
 }
 
-async fn away(case: &Case, mode: Mode) -> Result<()> {
+async fn away(case: &Case) -> Result<()> {
     let records = wide(case.seed, 600, 2);
     let (member, proxy) = behind_proxy(case, &records, |it| it).await?;
-    proxy.set(mode).await;
+    proxy.set(Mode::Cut).await;
     case.fault("the database cannot be reached");
     case.produce(&records.second).await?;
     until("the member says that the database is down", async || {
@@ -183,10 +198,35 @@ async fn away(case: &Case, mode: Mode) -> Result<()> {
 async fn slow(case: &Case) -> Result<()> {
     let records = wide(case.seed, 400, 2);
     let (member, proxy) = behind_proxy(case, &records, |it| it).await?;
+    let (before, meanwhile) = records.second.split_at(records.second.len() / 2);
+    let normal = reads(case, before).await?;
     proxy.set(Mode::Delay(Duration::from_millis(10))).await;
     case.fault("each round trip takes 20 ms longer");
-    case.produce(&records.second).await?;
+    let slow = reads(case, meanwhile).await?;
+    // BEGIN, marker, position, effect and COMMIT, one after the other.
+    ensure!(
+        slow > normal + Duration::from_millis(100),
+        "the fault did not take effect: it took {slow:?}, and {normal:?} before"
+    );
+    case.count("took ms", i64::try_from(slow.as_millis())?);
+    case.count("took before ms", i64::try_from(normal.as_millis())?);
     finish(case, &member).await
+}
+
+/// Writes records, and returns how long it takes until they are committed.
+async fn reads(case: &Case, records: &[LedgerRecord]) -> Result<Duration> {
+    let began = Instant::now();
+    case.produce(records).await?;
+    case.consumed().await?;
+    Ok(began.elapsed())
+}
+
+/// The fault took effect: a member has tried something again.
+async fn tried_again(case: &Case, member: &Member, before: i64) -> Result<()> {
+    let retries = counted_retries(member).await? - before;
+    ensure!(retries > 0, "the fault did not take effect: nothing was tried again");
+    case.count("retries", retries);
+    Ok(())
 }
 
 async fn pool_exhausted(case: &Case) -> Result<()> {
@@ -208,7 +248,7 @@ async fn pool_exhausted(case: &Case) -> Result<()> {
     member.release(held).await?;
     case.relief("the connection is free");
     ensure!(
-        !member.log()[mark..].iter().any(|event| event.message == "partitions are lost"),
+        !member.log()[mark..].iter().any(|event| event.message == says::LOST),
         "partitions were lost over a connection"
     );
     finish(case, &member).await
@@ -217,6 +257,7 @@ async fn pool_exhausted(case: &Case) -> Result<()> {
 async fn lock_wait(case: &Case) -> Result<()> {
     let records = ledger(case.seed, 400);
     let member = alone(case, &records, case.arguments("member")).await?;
+    let before = counted_retries(&member).await?;
     let mut other = case.schema.connect().await?;
     let mut transaction = other.begin().await?;
     sqlx::query("LOCK TABLE entry IN SHARE MODE").execute(&mut *transaction).await?;
@@ -228,7 +269,7 @@ async fn lock_wait(case: &Case) -> Result<()> {
     case.fault("the table of effects is locked by somebody else");
     until("a statement gave up waiting for it", async || {
         let retries = counted_retries(&member).await?;
-        Ok((retries > 0).then_some(()))
+        Ok((retries > before).then_some(()))
     })
     .await?;
     transaction.rollback().await?;
@@ -257,6 +298,7 @@ async fn deadlock(case: &Case) -> Result<()> {
             CREATE TRIGGER heat AFTER INSERT ON entry FOR EACH ROW EXECUTE FUNCTION heat();",
         )
         .await?;
+    let before = counted_retries(&member).await?;
     let mut other = case.schema.connect().await?;
     let mut produced = false;
     for _ in 0..10 {
@@ -280,9 +322,7 @@ async fn deadlock(case: &Case) -> Result<()> {
         }
         transaction.rollback().await?;
     }
-    let retries = counted_retries(&member).await?;
-    ensure!(retries > 0, "the fault did not take effect: nothing was tried again");
-    case.count("retries", retries);
+    tried_again(case, &member, before).await?;
     finish(case, &member).await
 }
 
@@ -303,14 +343,16 @@ async fn serialization(case: &Case) -> Result<()> {
             CREATE TRIGGER fail BEFORE INSERT ON entry FOR EACH ROW EXECUTE FUNCTION fail();",
         )
         .await?;
+    let before = counted_retries(&member).await?;
     case.produce(&records.second).await?;
-    case.consumed().await?;
-    let failures = case.schema.number("SELECT last_value FROM failures").await?;
-    ensure!(failures > 3, "the fault did not take effect: {failures} effects were tried");
-    let retries = counted_retries(&member).await?;
-    ensure!(retries > 0, "the fault did not take effect: nothing was tried again");
+    until("three effects have failed to serialize", async || {
+        let failures = case.schema.number("SELECT last_value FROM failures").await?;
+        Ok((failures >= 3).then_some(()))
+    })
+    .await?;
     case.fault("effects failed to serialize");
-    case.count("retries", retries);
+    case.consumed().await?;
+    tried_again(case, &member, before).await?;
     finish(case, &member).await
 }
 
@@ -320,8 +362,14 @@ async fn restarted(case: &Case) -> Result<()> {
     let member = case.start_plain("member").await?;
     takes_all(case, &member).await?;
     case.produce(&records.first).await?;
+    let before = counted_retries(&member).await?;
+    let first = case.written_records();
     let restart = async {
-        sleep(Duration::from_secs(1)).await;
+        until("it is under load", async || {
+            let made = case.schema.number("SELECT count(*) FROM tidegate_inbox").await?;
+            Ok((made > first).then_some(()))
+        })
+        .await?;
         case.services().with_database(|server| server.stop(Signal::SIGQUIT).map(drop)).await?;
         case.fault("the database server is ended at once (SIGQUIT)");
         sleep(Duration::from_secs(3)).await;
@@ -330,5 +378,6 @@ async fn restarted(case: &Case) -> Result<()> {
         anyhow::Ok(())
     };
     try_join!(feed(case, &records.second, 400), restart)?;
+    tried_again(case, &member, before).await?;
     finish(case, &member).await
 }

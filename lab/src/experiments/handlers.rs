@@ -1,4 +1,4 @@
-//! Handlers that take too long, and records that contradict each other.
+//! Handlers that take too long.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Experiment,
     common::takes_all,
-    data::{PARTITIONS, delta, ledger_with, plain},
+    data::{PARTITIONS, plain},
 };
 use crate::{
     case::{Case, until},
-    worker::{Arguments, LayerName, Protocol},
+    says,
+    worker::Arguments,
 };
 
 /// The experiments.
@@ -36,18 +37,6 @@ pub(super) const ALL: &[Experiment] = &[
         "A handler never ends, and its partition is revoked.",
         |case| Box::pin(drain_deadline(case)),
     ),
-    Experiment::new(
-        "conflict/buried",
-        "Messages come again with another payload, and there are dead letters.",
-        |case| Box::pin(conflict_buried(case)),
-    )
-    .on(&[Protocol::Consumer]),
-    Experiment::new(
-        "conflict/stops",
-        "A message comes again with another payload, and there are no dead letters.",
-        |case| Box::pin(conflict_stops(case)),
-    )
-    .on(&[Protocol::Consumer]),
 ];
 
 async fn slow_handler(case: &Case) -> Result<()> {
@@ -80,8 +69,7 @@ async fn slow_handler(case: &Case) -> Result<()> {
     member.release(held).await?;
     case.relief("the handler ends");
     case.consumed().await?;
-    let evicted =
-        |message: &str| message == "partitions revoked" || message == "partitions are lost";
+    let evicted = |message: &str| message == says::REVOKED || message == says::LOST;
     ensure!(
         !member.log()[mark..].iter().any(|event| evicted(&event.message)),
         "the member was evicted"
@@ -127,7 +115,7 @@ async fn large_records(case: &Case) -> Result<()> {
     case.fault("handlers of all partitions stand still");
     // The client goes on for a while.
     for _ in 0..2 {
-        member.logs(member.mark(), "a commit is accepted", |_| true).await?;
+        member.logs(member.mark(), says::COMMIT_ACCEPTED, |_| true).await?;
     }
     member.release(held).await?;
     case.relief("the handlers go on");
@@ -138,7 +126,7 @@ async fn large_records(case: &Case) -> Result<()> {
     case.count("written MiB", written >> 20);
     case.count("resident MiB more", resident >> 20);
     case.count("bound MiB", BOUND >> 20);
-    let revoked = member.log()[mark..].iter().any(|event| event.message == "partitions revoked");
+    let revoked = member.log()[mark..].iter().any(|event| event.message == says::REVOKED);
     ensure!(!revoked, "the member was evicted");
     case.terminate(&member).await?;
     case.judge(Rules::default()).await?;
@@ -149,13 +137,16 @@ async fn drain_deadline(case: &Case) -> Result<()> {
     // Nothing is early: what a batch is about lies in one row.
     let records = plain(case.seed, 400, 20);
     case.create_topic(PARTITIONS).await?;
-    let old = case.start_plain("old").await?;
+    // Of the lanes of a partition, one stands still.
+    let lanes = |name: &str| Arguments { lanes: 4, batch: 5, ..case.arguments(name) };
+    let old = case.start(lanes("old")).await?;
     takes_all(case, &old).await?;
     case.produce(&records.first).await?;
     case.consumed().await?;
     let mut held = Vec::new();
     for partition in 0..PARTITIONS {
-        held.push(old.hold(Point::AfterEffect, When::any().partition(partition)).await?);
+        let when = When::any().partition(partition).offset(records.middle(partition));
+        held.push(old.hold(Point::AfterEffect, when).await?);
     }
     case.produce(&records.second).await?;
     let mut holes = Vec::new();
@@ -164,12 +155,21 @@ async fn drain_deadline(case: &Case) -> Result<()> {
         holes.push(places.iter().map(|place| place.offset).min().unwrap_or_default());
     }
     case.fault("a handler of each partition never ends");
+    for (partition, hole) in (0..PARTITIONS).zip(&holes) {
+        let above = format!(
+            "SELECT count(*) FROM entry WHERE part = {partition} AND record_offset > {hole}"
+        );
+        until("records above the hole have their effects", async || {
+            Ok((case.schema.number(&above).await? > 0).then_some(()))
+        })
+        .await?;
+    }
 
     case.phase("a member joins");
     let mark = old.mark();
-    let new = case.start_plain("new").await?;
-    let given_up = old.logs(mark, "the drain's deadline has passed", |_| true).await?;
-    let revoked = old.logs(mark, "partitions revoked", |_| true).await?;
+    let new = case.start(lanes("new")).await?;
+    let given_up = old.logs(mark, says::DRAIN_GIVEN_UP, |_| true).await?;
+    let revoked = old.logs(mark, says::REVOKED, |_| true).await?;
     let took = given_up.at - revoked.at;
     // A third of the session, and a little for the loop to turn.
     ensure!((1_500..4_000).contains(&took), "the drain was given up after {took} ms");
@@ -180,8 +180,8 @@ async fn drain_deadline(case: &Case) -> Result<()> {
     let sent = old.log();
     let last = sent[mark..]
         .iter()
-        .take_while(|event| event.message != "partitions given back")
-        .filter(|event| event.message == "a commit is accepted")
+        .take_while(|event| event.message != says::GIVEN_BACK)
+        .filter(|event| event.message == says::COMMIT_ACCEPTED)
         .filter_map(|event| offset_of(event.text("offsets")?, &name))
         .last();
     let hole = holes[usize::try_from(moved).unwrap_or_default()];
@@ -205,61 +205,4 @@ fn offset_of(list: &str, name: &str) -> Option<i64> {
     let (_, offset) =
         list.split(' ').find_map(|it| it.split_once('@').filter(|it| it.0 == name))?;
     offset.parse().ok()
-}
-
-async fn conflict_buried(case: &Case) -> Result<()> {
-    let records = ledger_with(case.seed, 400, |config| config.conflicts = 8);
-    case.create_topic(PARTITIONS).await?;
-    let member = case.start_plain("member").await?;
-    case.produce(&records.first).await?;
-    case.produce(&records.second).await?;
-    case.consumed().await?;
-    case.terminate(&member).await?;
-    let findings = case.judge(Rules::default()).await?;
-    ensure!(
-        findings.counts.conflicts >= 4,
-        "the fault did not take effect: there were {} conflicts",
-        findings.counts.conflicts
-    );
-    case.count("conflicts", findings.counts.conflicts);
-    Ok(())
-}
-
-async fn conflict_stops(case: &Case) -> Result<()> {
-    case.create_topic(PARTITIONS).await?;
-    let without = vec![LayerName::DeadLetters];
-    let member = case.start(Arguments { without, ..case.arguments("member") }).await?;
-    takes_all(case, &member).await?;
-    let id = |partition: i32, n: i64| i64::from(partition) * 1_000 + n;
-    let history = |partition: i32| {
-        let account = format!("account-{partition}");
-        (1..=20)
-            .map(move |n| delta(partition, id(partition, n), &account, n, n))
-            .collect::<Vec<_>>()
-    };
-    case.write(history(0)).await?;
-    case.write(history(1)).await?;
-    case.consumed().await?;
-    let end = case.end(0);
-    case.write(vec![
-        delta(0, id(0, 7), "account-0", 7, 700),
-        delta(0, id(0, 21), "account-0", 21, 1),
-    ])
-    .await?;
-    case.fault(format!("offset {end} of p0 contradicts an earlier record"));
-    let cause = until("the partition is stopped, and says why", async || {
-        let standing = member.status().await?;
-        let stopped = standing.into_iter().find(|it| it.partition == 0 && it.state == "stopped");
-        Ok(stopped.and_then(|it| it.cause))
-    })
-    .await?;
-    ensure!(cause.contains("another payload"), "it is stopped by: {cause}");
-    case.phase("the other partition goes on");
-    case.write((21..=30).map(|n| delta(1, id(1, n), "account-1", n, n)).collect()).await?;
-    case.consumed_of(&[1]).await?;
-    let committed = case.committed_at(0).await?;
-    ensure!(committed == Some(end), "{committed:?} is committed of p0, and not {end}");
-    case.terminate(&member).await?;
-    case.judge(Rules::default().without_dead_letters().unfinished()).await?;
-    Ok(())
 }

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Barrier, Member},
+    says,
     worker::{Arguments, Logged, Protocol, now},
 };
 
@@ -78,7 +79,7 @@ async fn one_of_two(case: &Case) -> Result<()> {
     case.phase("a member joins");
     let mark = old.mark();
     let new = case.start_plain("new").await?;
-    let revoked = old.logs(mark, "partitions revoked", |_| true).await?;
+    let revoked = old.logs(mark, says::REVOKED, |_| true).await?;
     let names = revoked.text("partitions").unwrap_or_default();
     let leaves = (0..PARTITIONS).find(|it| names == case.partition_name(*it));
     let leaves = leaves.with_context(|| format!("`{names}` is revoked, and not one partition"))?;
@@ -129,7 +130,7 @@ async fn comes_back(case: &Case) -> Result<()> {
 }
 
 /// Held on the way to the database.
-pub(super) async fn commit_sent(case: &Case) -> Result<()> {
+async fn commit_sent(case: &Case) -> Result<()> {
     let records = ledger(case.seed, 400);
     let proxy = case.database_proxy().await?;
     let database = case.schema.url_through(proxy.addr())?;
@@ -157,7 +158,7 @@ pub(super) async fn commit_sent(case: &Case) -> Result<()> {
 }
 
 /// Held, and let go while it may still finish.
-pub(super) async fn drained(case: &Case) -> Result<()> {
+async fn drained(case: &Case) -> Result<()> {
     let records = ledger(case.seed, 400);
     let old = begin(case, &records, case.arguments("old")).await?;
     let held = hold_both(case, &old, &records, Point::AfterEffect).await?;
@@ -165,14 +166,14 @@ pub(super) async fn drained(case: &Case) -> Result<()> {
     case.phase("a member joins");
     let mark = old.mark();
     let new = case.start_plain("new").await?;
-    old.logs(mark, "partitions revoked", |_| true).await?;
+    old.logs(mark, says::REVOKED, |_| true).await?;
     case.fault("a revoke came while batches were held");
     for barrier in held {
         old.release(barrier).await?;
     }
     let moved = moved(case, &old, &new).await?;
     let name = case.partition_name(moved);
-    let drained = old.logs(mark, "a partition is drained", is_of(&name)).await?;
+    let drained = old.logs(mark, says::DRAINED, is_of(&name)).await?;
     case.phase(&format!("drained after {}", drained.text("waited").unwrap_or("?")));
     finish(case, &old, &new, moved, mark).await
 }
@@ -239,10 +240,9 @@ async fn hold_both(
 
 /// The partition that goes from the one to the other.
 async fn moved(case: &Case, old: &Member, new: &Member) -> Result<i32> {
-    old.logs(0, "partitions revoked", |event| event.fields.get("lost") == Some(&false.into()))
-        .await?;
+    old.logs(0, says::REVOKED, |event| event.fields.get("lost") == Some(&false.into())).await?;
     let assigned = new
-        .logs(0, "partitions assigned", |event| {
+        .logs(0, says::ASSIGNED, |event| {
             event.text("partitions").is_some_and(|names| !names.is_empty())
         })
         .await?;
@@ -254,9 +254,8 @@ async fn moved(case: &Case, old: &Member, new: &Member) -> Result<i32> {
 /// The drain was given up with work in flight: else there was no fault.
 async fn past_the_deadline(case: &Case, old: &Member, mark: usize, moved: i32) -> Result<()> {
     let name = case.partition_name(moved);
-    let given_up = old.logs(mark, "the drain's deadline has passed", is_of(&name)).await?;
-    let in_flight = given_up.fields.get("in_flight").and_then(serde_json::Value::as_i64);
-    let in_flight = in_flight.unwrap_or_default();
+    let given_up = old.logs(mark, says::DRAIN_GIVEN_UP, is_of(&name)).await?;
+    let in_flight = given_up.number("in_flight").unwrap_or_default();
     ensure!(in_flight > 0, "the fault did not take effect: nothing was in flight");
     case.count("in flight", in_flight);
     case.fault(format!("p{moved} left old with {in_flight} records in flight"));
@@ -302,17 +301,15 @@ fn no_commit_after_leaving(case: &Case, old: &Member, moved: i32, mark: usize) -
     };
     let log = old.log();
     let log = &log[mark..];
-    let left = log.iter().position(|event| {
-        event.message == "partitions given back" && has_it(event.text("partitions"))
-    });
+    let left = log
+        .iter()
+        .position(|event| event.message == says::GIVEN_BACK && has_it(event.text("partitions")));
     let left = left.with_context(|| format!("{name} did not leave {}", old.name()))?;
     let sent = log[left..]
         .iter()
         // It may come back, when the other one ends.
-        .take_while(|event| {
-            event.message != "partitions assigned" || !has_it(event.text("partitions"))
-        })
-        .find(|event| event.message == "a commit is sent" && has_it(event.text("offsets")));
+        .take_while(|event| event.message != says::ASSIGNED || !has_it(event.text("partitions")))
+        .find(|event| event.message == says::COMMIT_SENT && has_it(event.text("offsets")));
     if let Some(Logged { at, .. }) = sent {
         bail!("{} committed {name} at {at}, after it had left", old.name());
     }

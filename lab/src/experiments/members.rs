@@ -13,12 +13,13 @@ use tokio::{
 
 use super::{
     Experiment,
-    common::{feed, finish, shared, takes_all},
+    common::{self, feed, finish, shared, takes_all},
     data::{Halves, delta, wide},
 };
 use crate::{
     case::{Case, until},
     member::Member,
+    says,
     worker::{Arguments, Logged, Protocol},
 };
 
@@ -77,7 +78,7 @@ async fn hot_partition(case: &Case) -> Result<()> {
     const WIDE: i32 = 8;
 
     case.create_topic(WIDE).await?;
-    let members = super::common::members(case, &["first", "second"]).await?;
+    let members = common::members(case, &["first", "second"]).await?;
     let of = |partition: i32| {
         let count = if partition == 0 { 6_000 } else { 600 };
         (0..count).map(move |n| {
@@ -102,7 +103,7 @@ async fn hot_partition(case: &Case) -> Result<()> {
 async fn simultaneous_restart(case: &Case) -> Result<()> {
     let records = wide(case.seed, 3_000, PARTITIONS);
     case.create_topic(PARTITIONS).await?;
-    let first = super::common::members(case, &["a1", "b1", "c1"]).await?;
+    let first = common::members(case, &["a1", "b1", "c1"]).await?;
     case.produce(&records.first).await?;
     let restarts = async {
         case.phase("all are asked to end");
@@ -114,14 +115,14 @@ async fn simultaneous_restart(case: &Case) -> Result<()> {
             ensure!(status.success(), "{} ended with {status}", member.name());
         }
         case.fault("all three members have ended at once (SIGTERM)");
-        let second = super::common::members(case, &["a2", "b2", "c2"]).await?;
+        let second = common::members(case, &["a2", "b2", "c2"]).await?;
         case.phase("all are killed");
         second.iter().for_each(|member| member.signal(Signal::SIGKILL));
         for member in &second {
             case.kill(member).await?;
         }
         case.fault("all three members are killed at once (SIGKILL)");
-        super::common::members(case, &["a3", "b3", "c3"]).await
+        common::members(case, &["a3", "b3", "c3"]).await
     };
     let ((), third) = try_join!(feed(case, &records.second, RATE), restarts)?;
     finish(case, &third, Rules::default()).await?;
@@ -180,7 +181,8 @@ async fn storm(case: &Case) -> Result<()> {
     let seconds: u64 = if case.scale.quick { 12 } else { 60 };
     let records = wide(case.seed, usize::try_from(seconds)? * 250, 8);
     case.create_topic(8).await?;
-    let steady = case.start_plain("steady").await?;
+    let lanes = |name: &str| Arguments { lanes: 4, ..case.arguments(name) };
+    let steady = case.start(lanes("steady")).await?;
     takes_all(case, &steady).await?;
     case.produce(&records.first).await?;
     let turns = usize::try_from(u128::from(seconds) * 1_000 / every.as_millis())?;
@@ -191,7 +193,7 @@ async fn storm(case: &Case) -> Result<()> {
         for turn in 0..turns {
             // Two come, two go, and so on: up to four at once.
             if turn % 4 < 2 {
-                here.push_back(case.start_plain(&format!("m{turn}")).await?);
+                here.push_back(case.start(lanes(&format!("m{turn}"))).await?);
             } else if let Some(member) = here.pop_front() {
                 member.ask_to_end().await?;
                 leaving.push(member);
@@ -279,7 +281,7 @@ async fn static_taken(case: &Case) -> Result<()> {
 /// Two members that share the partitions by `range`, with something to do.
 async fn in_range(case: &Case, records: &Halves) -> Result<Vec<Arc<Member>>> {
     case.create_topic(PARTITIONS).await?;
-    let members = super::common::members(case, &["range-1", "range-2"]).await?;
+    let members = common::members(case, &["range-1", "range-2"]).await?;
     case.produce(&records.first).await?;
     Ok(members)
 }
@@ -344,7 +346,7 @@ async fn to_cooperative(case: &Case) -> Result<()> {
                     let error = event.text("error");
                     error.is_some_and(|error| error.contains("InconsistentGroupProtocol"))
                 };
-                member.logs(0, "the client reports an error", is_refusal).await?;
+                member.logs(0, says::CLIENT_ERROR, is_refusal).await?;
             }
             for member in members.drain(..) {
                 case.terminate(&member).await?;

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tidegate::kafka::group::{GroupError, GroupState, Plan, ResetTo};
+use tidegate::{
+    core::TopicPartition,
+    inbox::Retention,
+    kafka::group::{GroupError, GroupState, Plan, ResetTo},
+    prelude::{Database, Inbox},
+};
 use tidegate_oracle::{Queries, Rules};
 
 use super::{
@@ -22,6 +27,12 @@ pub(super) const ALL: &[Experiment] = &[
         "rewind-same-namespace",
         "The group's offsets are set back to the beginning, over the same database.",
         |case| Box::pin(same_namespace(case)),
+    ),
+    Experiment::new(
+        "rewind-below-the-floor",
+        "The group's offsets are set back to the beginning, and the inbox has forgotten all of \
+         that.",
+        |case| Box::pin(below_the_floor(case)),
     ),
     Experiment::new(
         "rewind-new-namespace",
@@ -85,6 +96,44 @@ async fn same_namespace(case: &Case) -> Result<()> {
     })
     .await?;
     case.consumed().await?;
+    case.judge(Rules::default()).await?;
+    Ok(())
+}
+
+async fn below_the_floor(case: &Case) -> Result<()> {
+    let first = everything_is_read(case).await?;
+    case.terminate(&first).await?;
+    let before = effects(case).await?;
+
+    case.phase("what was read is forgotten");
+    let inbox = Inbox::new(Database::open(case.schema.url()).await?);
+    let mut removed = 0;
+    for number in 0..PARTITIONS {
+        let partition = TopicPartition::new(case.topic.as_str(), number);
+        let end = case.end(number);
+        let pruned = inbox.prune_below(&partition, end, &Retention::of_offsets(0)).await?;
+        ensure!(pruned.floor == Some(end), "the floor of p{number} is {:?}", pruned.floor);
+        removed += i64::try_from(pruned.removed)?;
+    }
+    ensure!(removed > 0, "the fault did not take effect: nothing was forgotten");
+    case.count("markers removed", removed);
+    let admin = case.admin()?;
+    let plan = admin.plan([case.topic.as_str()], ResetTo::Earliest).await?;
+    case.set_offsets(async || Ok(admin.execute(&plan).await?)).await?;
+    case.fault("the group's offsets are set back to the beginning, below the floor");
+
+    case.phase("everything is read again");
+    let second = case.start_plain("second").await?;
+    case.consumed().await?;
+    case.terminate(&second).await?;
+    ensure!(effects(case).await? == before, "the effects are not the same as before");
+    let (too_old, buried) = (second.outcomes("too_old").await?, second.outcomes("buried").await?);
+    let written = case.written_records();
+    ensure!(
+        too_old + buried == written,
+        "of {written} records {too_old} are too old, and {buried} are buried again"
+    );
+    case.count("too old", too_old);
     case.judge(Rules::default()).await?;
     Ok(())
 }

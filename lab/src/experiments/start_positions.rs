@@ -12,6 +12,7 @@ use super::{
 use crate::{
     case::{Case, until},
     member::{Member, Standing},
+    says,
     worker::{Arguments, Protocol, Start, UP},
 };
 
@@ -124,12 +125,13 @@ async fn earliest(case: &Case) -> Result<()> {
     case.fault(format!("the log begins at {low}, and nothing is committed"));
     let member = case.start_plain("member").await?;
     case.produce(&records.second).await?;
-    let start = member.logs(0, "nothing is committed: starting here", |_| true).await?;
-    let start = start.fields.get("offset").cloned();
-    ensure!(start == Some(low.into()), "it starts at {start:?}");
+    let start = member.logs(0, says::STARTS_HERE, |_| true).await?;
+    let start = start.number("offset");
+    ensure!(start == Some(low), "it starts at {start:?}");
     let up = member.logs(0, UP, |_| true).await?;
-    case.count("first stack after ms", member.works().await?.at - up.at);
     case.consumed().await?;
+    let first = "SELECT (extract(epoch FROM min(made_at)) * 1000)::bigint FROM entry";
+    case.count("first effect after ms", case.schema.number(first).await? - up.at);
     case.terminate(&member).await?;
     // The copies were read, and not what they are copies of.
     let applied = member.outcomes("applied").await?;

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
-use crate::{case::Case, worker::Logged};
+use crate::{case::Case, says, worker::Logged};
 
 /// Why committed offsets went back.
 #[derive(Debug, Default)]
 pub(super) struct StepsBack {
-    /// A commit that was unanswered when its member lost the partition.
+    /// A commit that was unanswered when its member lost the partition. It healed
+    /// with a later one.
     pub(super) late: usize,
     /// A broker that has just started, and tells what it has read so far of the
     /// offsets' log: a moment later all is as before.
@@ -31,11 +32,11 @@ impl StepsBack {
             let name = format!("{}@{offset}", it.partition);
             let started = starts.iter().any(|start| (it.at - start).abs() < LOADED);
             let mut later = seen[index..].iter().filter(|later| later.partition == it.partition);
-            let is_back =
-                later.any(|later| later.at - it.at < LOADED && later.offset >= Some(before));
-            if started && is_back {
+            let healed = later.find(|later| later.offset >= Some(before)).map(|later| later.at);
+            let soon = healed.is_some_and(|healed| healed - it.at < LOADED);
+            if started && soon {
                 steps.loading += 1;
-            } else if logs.iter().any(|log| was_unanswered(log, &name, it.at)) {
+            } else if healed.is_some() && logs.iter().any(|log| was_unanswered(log, &name, it.at)) {
                 steps.late += 1;
             } else {
                 steps.unknown.push(format!("{name} at {}, after {before}", it.at));
@@ -46,10 +47,10 @@ impl StepsBack {
 }
 
 /// Whether a member sent this before that time, and something else than the
-/// answer came next: its end, or that of its work.
+/// broker's answer came next: its end, or that of its work.
 fn was_unanswered(log: &[Logged], name: &str, at: i64) -> bool {
     let sends = log.iter().enumerate().filter(|(_, event)| {
-        event.message == "a commit is sent"
+        event.message == says::COMMIT_SENT
             && event.at <= at
             && event.text("offsets").is_some_and(|list| list.split(' ').any(|it| it == name))
     });
@@ -57,14 +58,21 @@ fn was_unanswered(log: &[Logged], name: &str, at: i64) -> bool {
         let next = log[index + 1..].iter().find(|event| {
             matches!(
                 event.message.as_str(),
-                "a commit is accepted"
-                    | "a commit was not accepted"
-                    | "partitions given back"
-                    | "partitions are lost"
-                    | "no commit was answered: work is suspended"
-                    | "the client is replaced"
+                says::COMMIT_ACCEPTED
+                    | says::COMMIT_REFUSED
+                    | says::GIVEN_BACK
+                    | says::LOST
+                    | says::SUSPENDED
+                    | says::CLIENT_REPLACED
             )
         });
-        next.is_none_or(|event| event.message != "a commit is accepted")
+        next.is_none_or(|event| match event.message.as_str() {
+            says::COMMIT_ACCEPTED => false,
+            // Else the client has given it up.
+            says::COMMIT_REFUSED => {
+                event.text("error").is_some_and(|error| error.contains("Local:"))
+            }
+            _ => true,
+        })
     })
 }

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     case::{Case, generations, until},
     member::{Barrier, Member, PATIENCE},
+    says,
     worker::{Arguments, LayerName, Protocol, Sabotage, now},
 };
 
@@ -331,7 +332,7 @@ async fn wake(
     ensure!(noticed - woken < 2_000, "the zombie noticed its loss after {} ms", noticed - woken);
     case.count("noticed after ms", noticed - woken);
     zombie
-        .logs(woken_at, "partitions assigned", |event| {
+        .logs(woken_at, says::ASSIGNED, |event| {
             event.text("partitions").is_some_and(|names| !names.is_empty())
         })
         .await

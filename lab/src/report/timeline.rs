@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::{
     evidence::{Evidence, MemberEvidence},
+    says,
     worker::Logged,
 };
 
@@ -171,20 +172,20 @@ impl Reading<'_> {
     fn read(&mut self, event: &Logged) {
         let at = event.at;
         match event.message.as_str() {
-            "partitions assigned" => {
+            says::ASSIGNED => {
                 let generation = event.number("generation");
                 self.epoch = generation.unwrap_or(self.epoch);
             }
-            "a stack starts" => {
+            says::STACK_STARTS => {
                 for partition in self.named(event, "partition") {
                     self.close(partition, at, "replaced");
                     self.open.insert(partition, (at, self.epoch));
                 }
             }
-            "partitions revoked" | "asked to end" => self.revoked = Some(at),
-            "a partition is drained" => self.drained(event, "finished"),
-            "the drain's deadline has passed" => self.drained(event, "deadline"),
-            "partitions given back" => {
+            says::REVOKED | "asked to end" => self.revoked = Some(at),
+            says::DRAINED => self.drained(event, "finished"),
+            says::DRAIN_GIVEN_UP => self.drained(event, "deadline"),
+            says::GIVEN_BACK => {
                 for partition in self.named(event, "partitions") {
                     self.close(partition, at, "given back");
                 }
@@ -195,8 +196,8 @@ impl Reading<'_> {
                     self.close(partition, at, "stopped");
                 }
             }
-            "partitions are lost" => self.close_all(at, "lost"),
-            "no commit was answered: work is suspended" => self.close_all(at, "suspended"),
+            says::LOST => self.close_all(at, "lost"),
+            says::SUSPENDED => self.close_all(at, "suspended"),
             _ => {}
         }
     }

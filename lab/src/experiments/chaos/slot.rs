@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{os::unix::process::ExitStatusExt as _, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use fastrand::Rng;
@@ -10,6 +10,7 @@ use super::{super::common::LAYERS, goes_on, tally::Tally};
 use crate::{
     case::Case,
     member::Member,
+    says,
     services::KafkaProxy,
     worker::{Arguments, IMPATIENT},
 };
@@ -62,13 +63,16 @@ impl<'a> Slot<'a> {
                     bail!("{} ended by itself, with {status}", self.member.name());
                 }
                 // What it needs was not there when it started.
-                self.tally.landed_one("not started");
+                self.tally.missed_one("not started");
                 self.again().await?;
                 continue;
             }
             self.fault().await.with_context(|| format!("a fault of {}", self.member.name()))?;
         }
-        if self.member.end_now()?.is_some() {
+        if let Some(status) = self.member.end_now()? {
+            if self.has_worked() {
+                bail!("{} ended by itself, with {status}", self.member.name());
+            }
             self.again().await?;
         }
         Ok(self)
@@ -97,11 +101,16 @@ impl<'a> Slot<'a> {
         } else {
             self.member.signal(signal);
         }
-        self.landed(how);
         let status = self.member.ended().await?;
-        if signal == Signal::SIGTERM && !status.success() && self.has_worked() {
-            bail!("it ended with {status} when it was asked to end");
+        let as_asked = match signal {
+            Signal::SIGTERM => status.success(),
+            _ => status.signal() == Some(signal as i32),
+        };
+        if !as_asked && self.has_worked() {
+            bail!("it was {how} and ended with {status}");
         }
+        self.tally.count(how, as_asked);
+        self.case.fault(format!("{}: {how}", self.member.name()));
         self.again().await
     }
 
@@ -119,8 +128,10 @@ impl<'a> Slot<'a> {
 
     async fn freezes(&mut self) -> Result<()> {
         self.member.signal(Signal::SIGSTOP);
-        self.landed("frozen (SIGSTOP)");
+        self.case.fault(format!("{} is frozen (SIGSTOP)", self.member.name()));
         sleep(self.millis(500, 9_000)).await;
+        // Else it had ended before.
+        self.tally.count("frozen (SIGSTOP)", self.member.end_now()?.is_none());
         self.member.signal(Signal::SIGCONT);
         self.case.relief(format!("{} goes on", self.member.name()));
         Ok(())
@@ -170,7 +181,13 @@ impl<'a> Slot<'a> {
             }
             Err(_) => {
                 self.tally.missed_one("ended at a point");
-                self.disarm(point).await
+                self.disarm(point).await?;
+                // It may have come there after all.
+                match self.member.end_now()? {
+                    Some(status) if status.code() == Some(AT_A_POINT) => self.again().await,
+                    Some(status) => bail!("it ended with {status} at {point}"),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -186,13 +203,17 @@ impl<'a> Slot<'a> {
         } else {
             self.tally.missed_one("a panic at a point");
         }
-        self.disarm(point).await
+        self.disarm(point).await?;
+        match self.member.end_now()? {
+            Some(status) => bail!("it ended with {status} after a panic at {point}"),
+            None => Ok(()),
+        }
     }
 
-    async fn disarm(&mut self, point: Point) -> Result<()> {
+    async fn disarm(&self, point: Point) -> Result<()> {
         let disarmed = self.member.order(Command::Disarm { point }).await;
-        if self.member.end_now()?.is_some() {
-            return self.again().await;
+        if self.member.silent_since().is_some() {
+            return self.member.ended().await.map(drop);
         }
         disarmed
     }
@@ -205,9 +226,9 @@ impl<'a> Slot<'a> {
 
     async fn broker_is_far(&mut self) -> Result<()> {
         let mode = self.mode();
+        self.tally.count("the broker is far", self.kafka.traffic().open > 0);
         self.kafka.set(mode).await;
         self.case.fault(format!("between {} and the broker: {mode:?}", self.member.name()));
-        self.tally.landed_one("the broker is far");
         sleep(self.millis(500, 9_000)).await;
         self.kafka.set(Mode::Pass).await;
         self.case.relief(format!("between {} and the broker: nothing", self.member.name()));
@@ -215,15 +236,17 @@ impl<'a> Slot<'a> {
     }
 
     async fn database_is_far(&mut self) -> Result<()> {
+        let is_connected = self.database.traffic().open > 0;
         if self.chance.u8(0..3) == 0 {
             self.database.close_connections();
-            self.landed("database connections are lost");
+            self.tally.count("database connections are lost", is_connected);
+            self.case.fault(format!("{} loses its database connections", self.member.name()));
             return Ok(());
         }
         let mode = self.mode();
         self.database.set(mode).await;
+        self.tally.count("the database is far", is_connected);
         self.case.fault(format!("between {} and the database: {mode:?}", self.member.name()));
-        self.tally.landed_one("the database is far");
         sleep(self.millis(500, 6_000)).await;
         self.database.set(Mode::Pass).await;
         self.case.relief(format!("between {} and the database: nothing", self.member.name()));
@@ -249,7 +272,7 @@ impl<'a> Slot<'a> {
     }
 
     fn has_worked(&self) -> bool {
-        self.member.log().iter().any(|event| event.message == "a stack starts")
+        self.member.log().iter().any(|event| event.message == says::STACK_STARTS)
     }
 
     fn landed(&self, fault: &'static str) {
@@ -274,6 +297,8 @@ fn arguments(
         database: case.schema.url_through(database.addr())?,
         // What it holds, others wait for.
         idle_transaction: 12_000,
+        // Some of a partition may be done above what is not.
+        lanes: 4,
         ..case.arguments(&format!("m{number}-{lives}"))
     })
 }

@@ -23,6 +23,14 @@ impl Tally {
         self.faults.borrow_mut().entry(fault).or_default().missed += 1;
     }
 
+    pub(super) fn count(&self, fault: &'static str, landed: bool) {
+        if landed {
+            self.landed_one(fault);
+        } else {
+            self.missed_one(fault);
+        }
+    }
+
     pub(super) fn landed(&self) -> u32 {
         self.faults.borrow().values().map(|it| it.landed).sum()
     }
