@@ -8,11 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::TryFutureExt as _;
 use metrics_util::debugging::DebuggingRecorder;
 use tidegate::core::{
-    Batch, Delivery, Epoch, Error, Frontier, Lease, LeaseOwner, Outcome, Outcomes, Record, Terms,
-    TopicPartition,
+    Batch, Delivery, Epoch, Error, Frontier, Lease, LeaseOwner, Outcome, Outcomes, Record,
+    Responses, Terms, TopicPartition,
 };
 use tidegate::prelude::{DecodeLayer, FenceLayer, FrontierLayer, QueueConfig, QueueLayer};
 use tokio::{
@@ -163,19 +163,19 @@ async fn drive<S, R>(mut stack: S, load: Load, lease: &Lease, prepare: impl Fn(D
 where
     S: Service<R, Error = Error>,
 {
-    let mut running: FuturesUnordered<S::Future> = FuturesUnordered::new();
+    let mut running = Responses::default();
     for offset in 0..load.deliveries {
         let ready = poll_fn(|cx| {
             // Answers first: they give places back.
-            while let Poll::Ready(Some(response)) = running.poll_next_unpin(cx) {
-                drop(black_box(response.map_err(drop)));
-            }
+            running.register(cx);
+            running.poll_woken().expect("nothing fails");
             stack.poll_ready(cx)
         });
         ready.await.expect("a queue is never broken");
-        running.push(stack.call(prepare(Delivery::new(lease.clone(), record(lease, offset)))));
+        let response = stack.call(prepare(Delivery::new(lease.clone(), record(lease, offset))));
+        running.push(response.map_ok(|it| drop(black_box(it)))).expect("nothing fails");
     }
-    while running.next().await.is_some() {}
+    poll_fn(|cx| running.poll_all(cx)).await;
 }
 
 fn config(load: Load) -> QueueConfig {

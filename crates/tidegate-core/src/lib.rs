@@ -9,6 +9,7 @@
 //! | what is read | [`Record`], [`TopicPartition`], [`Headers`] |
 //! | what is handed on | [`Delivery`], [`Batch`], [`BatchSize`], [`Decoder`] |
 //! | what waits | [`Lanes`], [`Intake`], [`Lane`], [`Answer`], [`Volume`] |
+//! | what is awaited | [`Responses`] |
 //! | who may work | [`Lease`], [`LeaseOwner`], [`LeaseState`], [`Epoch`] |
 //! | what is finished | [`Frontier`], [`Ticket`], [`Recorded`] |
 //! | how it ended | [`Outcome`], [`Outcomes`], [`Error`], [`Class`], [`Culprit`] |
@@ -56,6 +57,7 @@ mod outcome;
 mod ready;
 mod record;
 mod request;
+mod responses;
 pub mod sequencer;
 mod sync;
 
@@ -77,4 +79,5 @@ pub use self::{
     ready::take_ready,
     record::{Header, Headers, Record, TopicPartition},
     request::{BatchRequest, SingleRequest},
+    responses::Responses,
 };

@@ -7,9 +7,8 @@ use std::{
     vec,
 };
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use pin_project::pin_project;
-use tidegate_core::{Class, Delivery, Error, IsRecorded, Record};
+use tidegate_core::{Class, Delivery, Error, IsRecorded, Record, Responses};
 use tower_service::Service;
 use tracing::{Instrument, Span, instrument::Instrumented};
 
@@ -29,20 +28,20 @@ pub(super) async fn deliver<S>(mut stack: S, work: &mut Work)
 where
     S: Service<Delivery, Response: IsRecorded, Error: Into<Error>>,
 {
-    let mut responses = FuturesUnordered::new();
+    let mut responses = Responses::default();
     if let Err(error) = intake(&mut stack, &mut responses, work).await {
         work.reports.send(&work.lease, Reported::Failed(cause(error)));
     }
     // What waited is answered by the lanes, what runs may finish. Failures are
     // left to the next owner, or to the next lease, which reads again from the
     // frontier.
-    while responses.next().await.is_some() {}
+    poll_fn(|cx| responses.poll_all(cx)).await;
 }
 
 /// Admits records, in order, for as long as it may.
 async fn intake<S>(
     stack: &mut S,
-    responses: &mut FuturesUnordered<Response<S::Future>>,
+    responses: &mut Responses<Response<S::Future>>,
     work: &mut Work,
 ) -> Result<(), Error>
 where
@@ -50,10 +49,13 @@ where
 {
     let lease = Arc::clone(&work.lease);
     let mut changed = pin!(lease.changed());
+    // Left to the next owner, if the lease has just ended.
+    let failed = |error| Poll::Ready(if lease.is_active() { Err(error) } else { Ok(()) });
     let mut items = Vec::new().into_iter();
     // A record that is taken and not admitted yet.
     let mut next: Option<Record> = None;
     poll_fn(|cx| {
+        responses.register(cx);
         for turn in 0..TURN {
             if turn % LOOK == 0 {
                 while changed.as_mut().poll(cx).is_ready() {
@@ -63,14 +65,8 @@ where
                     return Poll::Ready(Ok(()));
                 }
             }
-            // Each new response is polled here before the next record is
-            // admitted: nothing is let in behind a failure that is known (I14).
-            while let Poll::Ready(Some(response)) = responses.poll_next_unpin(cx) {
-                if let Err(error) = response {
-                    // Left to the next owner, if the lease has just ended.
-                    let active = lease.is_active();
-                    return Poll::Ready(if active { Err(error) } else { Ok(()) });
-                }
+            if let Err(error) = responses.poll_woken() {
+                return failed(error);
             }
             if next.is_none() {
                 match ready!(poll_item(&mut items, work, cx)) {
@@ -88,11 +84,12 @@ where
             }
             ready!(stack.poll_ready(cx)).map_err(Into::into)?;
             let record = next.take().expect("there is one, by the branch above");
-            responses.push(Response::of(
-                stack,
-                Delivery::new(Arc::clone(&lease), record),
-                &work.load,
-            ));
+            let delivery = Delivery::new(Arc::clone(&lease), record);
+            // It is polled here, before the next record is admitted: nothing is
+            // let in behind a failure that is known (I14).
+            if let Err(error) = responses.push(Response::of(stack, delivery, &work.load)) {
+                return failed(error);
+            }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
