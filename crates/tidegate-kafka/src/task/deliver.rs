@@ -10,7 +10,7 @@ use std::{
 use pin_project::pin_project;
 use tidegate_core::{Class, Delivery, Error, IsRecorded, Record, Responses};
 use tower_service::Service;
-use tracing::{Instrument, Span, instrument::Instrumented};
+use tracing::{Span, level_filters::LevelFilter};
 
 use super::{Item, Load, Reported, Work};
 
@@ -28,8 +28,9 @@ pub(super) async fn deliver<S>(mut stack: S, work: &mut Work)
 where
     S: Service<Delivery, Response: IsRecorded, Error: Into<Error>>,
 {
+    let load = Arc::clone(&work.load);
     let mut responses = Responses::default();
-    if let Err(error) = intake(&mut stack, &mut responses, work).await {
+    if let Err(error) = intake(&mut stack, &mut responses, &load, work).await {
         work.reports.send(&work.lease, Reported::Failed(cause(error)));
     }
     // What waited is answered by the lanes, what runs may finish. Failures are
@@ -39,9 +40,10 @@ where
 }
 
 /// Admits records, in order, for as long as it may.
-async fn intake<S>(
+async fn intake<'l, S>(
     stack: &mut S,
-    responses: &mut Responses<Response<S::Future>>,
+    responses: &mut Responses<Response<'l, S::Future>>,
+    load: &'l Load,
     work: &mut Work,
 ) -> Result<(), Error>
 where
@@ -87,7 +89,7 @@ where
             let delivery = Delivery::new(Arc::clone(&lease), record);
             // It is polled here, before the next record is admitted: nothing is
             // let in behind a failure that is known (I14).
-            if let Err(error) = responses.push(Response::of(stack, delivery, &work.load)) {
+            if let Err(error) = responses.push(Response::of(stack, delivery, load)) {
                 return failed(error);
             }
         }
@@ -128,30 +130,36 @@ fn cause(error: Error) -> Error {
 
 /// A response, and what it holds of the load.
 #[pin_project]
-struct Response<F> {
+struct Response<'l, F> {
     #[pin]
-    inner: Instrumented<F>,
-    held: Held,
+    inner: F,
+    span: Option<Box<Span>>,
+    held: Held<'l>,
 }
 
-struct Held {
-    load: Arc<Load>,
+struct Held<'l> {
+    load: &'l Load,
     bytes: usize,
 }
 
-impl<F> Response<F> {
-    fn of<S>(stack: &mut S, delivery: Delivery, load: &Arc<Load>) -> Self
+impl<'l, F> Response<'l, F> {
+    fn of<S>(stack: &mut S, delivery: Delivery, load: &'l Load) -> Self
     where
         S: Service<Delivery, Future = F>,
     {
-        let span = tracing::debug_span!("record", offset = delivery.record.offset);
-        let held = Held { load: Arc::clone(load), bytes: delivery.record.size() };
-        let inner = in_span(&span, || stack.call(delivery)).instrument(span);
-        Self { inner, held }
+        // Spans of single records are for debugging. Where nobody looks, what
+        // they cost is this comparison.
+        let span = (LevelFilter::current() >= LevelFilter::DEBUG)
+            .then(|| Box::new(tracing::debug_span!("record", offset = delivery.record.offset)));
+        let held = Held { load, bytes: delivery.record.size() };
+        let entered = span.as_ref().map(|span| span.enter());
+        let inner = stack.call(delivery);
+        drop(entered);
+        Self { inner, span, held }
     }
 }
 
-impl<F, T, E> Future for Response<F>
+impl<F, T, E> Future for Response<'_, F>
 where
     F: Future<Output = Result<T, E>>,
     T: IsRecorded,
@@ -160,7 +168,9 @@ where
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let recorded = ready!(self.project().inner.poll(cx));
+        let this = self.project();
+        let _entered = this.span.as_ref().map(|span| span.enter());
+        let recorded = ready!(this.inner.poll(cx));
         Poll::Ready(
             recorded
                 .map(|it| {
@@ -171,12 +181,8 @@ where
     }
 }
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.load.give_back(self.bytes);
     }
-}
-
-fn in_span<T>(span: &Span, call: impl FnOnce() -> T) -> T {
-    if span.is_disabled() { call() } else { span.in_scope(call) }
 }
