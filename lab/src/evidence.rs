@@ -23,7 +23,7 @@ pub(crate) struct Evidence {
     /// What serves, if anything does.
     pub(crate) origins: Option<Origins>,
     pub(crate) verdict: Verdict,
-    /// Why, if it is no pass; what was seen, if it is one.
+    /// Why, if it is no pass; what the oracle has found, if it is a control.
     pub(crate) reasons: Vec<String>,
     pub(crate) versions: Versions,
     /// In milliseconds since the Unix epoch.
