@@ -64,8 +64,8 @@ pub(crate) async fn run(services: &Services, directory: &Path, progress: &Progre
 }
 
 /// What is known of them when there is nothing to run them on.
-pub(crate) fn not_run(error: &anyhow::Error) -> Evidence {
-    let mut evidence = evidence(&Versions::default());
+pub(crate) fn not_run(versions: &Versions, error: &anyhow::Error) -> Evidence {
+    let mut evidence = evidence(versions);
     evidence.reasons.push(format!("{error:#}"));
     evidence.ended = evidence.began;
     evidence

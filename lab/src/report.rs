@@ -17,11 +17,12 @@ const PAGE: &str = include_str!("report/page.html");
 pub(crate) fn row(evidence: &Evidence) -> String {
     let seconds = (evidence.ended - evidence.began) / 1000;
     let name = format!("{} ({}, seed {})", evidence.name, evidence.protocol, evidence.seed);
-    let mut row = format!(
-        "{:<8} {seconds:>4} s  {name}: {}",
-        evidence.verdict.to_string(),
-        evidence.summary()
-    );
+    let mut row = format!("{:<8} {seconds:>4} s  {name}", evidence.verdict.to_string());
+    let summary = evidence.summary();
+    if !summary.is_empty() {
+        row.push_str(": ");
+        row.push_str(&summary);
+    }
     for reason in &evidence.reasons {
         row.push_str("\n               ");
         row.push_str(reason);

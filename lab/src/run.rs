@@ -19,7 +19,7 @@ use crate::{
     experiments::{self, Expects, Experiment},
     progress::Progress,
     report,
-    services::{Lacking, Services},
+    services::{self, Lacking, Services},
     worker::{Protocol, now},
 };
 
@@ -76,13 +76,17 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
             scale: arguments.scale(),
             progress: progress.clone(),
         },
-        Err(error) if error.is::<Missing>() => {
+        Err(error) if error.is::<Missing>() || is_interrupted() => {
+            // It may have failed by it.
+            let error = if is_interrupted() { interrupted() } else { error };
             progress.say(format_args!("NOT_RUN  everything: {error}"));
+            let versions = services::unavailable();
             let mut evidence = Vec::new();
             if with_tests {
-                evidence.push(crate_tests::not_run(&error));
+                evidence.push(crate_tests::not_run(&versions, &error));
             }
-            evidence.extend(planned.iter().map(|it| it.not_run(&arguments, &error)));
+            let not_run = planned.iter().map(|it| it.not_run(&arguments, &versions, &error));
+            evidence.extend(not_run);
             for it in &evidence {
                 report::write_one(&directory, it).await?;
             }
@@ -116,6 +120,11 @@ pub(crate) async fn run(arguments: Arguments, progress: Progress) -> Result<Ende
     progress.say(format_args!("report: {}", path.display()));
     if arguments.keep {
         lab.services.keep()?;
+        progress.say(format_args!("kept are topics, groups and schemas with `{}`, and", lab.id));
+        for (name, value) in lab.services.addresses() {
+            progress.say(format_args!("export {name}='{value}'"));
+        }
+        progress.say("what was started is ended by `cargo xtask down`");
     }
     Ok(Ended::of(&evidence))
 }
@@ -144,8 +153,13 @@ fn plan(arguments: &Arguments) -> Vec<Planned> {
 
 impl Planned {
     /// What is known of it when there is nothing to run it on.
-    fn not_run(&self, arguments: &Arguments, error: &anyhow::Error) -> Evidence {
-        let mut evidence = Evidence::new(self.experiment.name, self.protocol, &Versions::default());
+    fn not_run(
+        &self,
+        arguments: &Arguments,
+        versions: &Versions,
+        error: &anyhow::Error,
+    ) -> Evidence {
+        let mut evidence = Evidence::new(self.experiment.name, self.protocol, versions);
         evidence.about = self.experiment.about.to_owned();
         (evidence.seed, evidence.scale) = (arguments.seed, arguments.scale());
         evidence.reasons.push(format!("{error:#}"));

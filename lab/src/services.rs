@@ -70,8 +70,7 @@ impl Services {
             move || -> Result<_> {
                 let (kafka, proxied) = start_kafka(&run, &sources, numbers)?;
                 let database = start_database(&run, &sources)?;
-                let librdkafka = rdkafka::util::get_rdkafka_version().1;
-                let versions = Versions::of(&kafka, &database, librdkafka);
+                let versions = Versions::of(&kafka, &database, librdkafka());
                 let origins = Origins { kafka: kafka.origin(), postgresql: database.origin() };
                 Ok((kafka, proxied, database, versions, origins))
             }
@@ -191,10 +190,13 @@ impl Services {
 
     /// Leaves the services running.
     pub(crate) fn keep(&self) -> Result<()> {
-        let exports =
-            [("TIDEGATE_KAFKA", &self.bootstrap), ("TIDEGATE_DATABASE", &self.database_url)];
-        let exports = exports.map(|(name, value)| (name.to_owned(), value.clone()));
+        let exports = self.addresses().map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.run.keep(exports.into())
+    }
+
+    /// Where they are found, as variables of the environment.
+    pub(crate) fn addresses(&self) -> [(&'static str, &str); 2] {
+        [("TIDEGATE_KAFKA", &self.bootstrap), ("TIDEGATE_DATABASE", &self.database_url)]
     }
 
     pub(crate) fn versions(&self) -> &Versions {
@@ -263,4 +265,13 @@ fn start_database(run: &Run, sources: &Sources) -> Result<Database> {
         }
     }
     Database::start(run, sources, &options)
+}
+
+/// The versions of a run that has no services.
+pub(crate) fn unavailable() -> Versions {
+    Versions::of_no_service(librdkafka())
+}
+
+fn librdkafka() -> String {
+    rdkafka::util::get_rdkafka_version().1
 }

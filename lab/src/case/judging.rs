@@ -1,12 +1,16 @@
 //! What the oracle says of a case, and what the case leaves behind.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use tidegate_oracle::{Evidence as Judged, Findings, Log, Queries, Rules, Tables, judge, ledger};
+use tokio::time::timeout;
 
 use super::{Case, Collected};
 use crate::{evidence::MemberEvidence, member::Counters};
+
+/// How long it may take to end what watches.
+const SOON: Duration = Duration::from_secs(5);
 
 impl Case {
     /// Lets the oracle judge what there is.
@@ -49,7 +53,8 @@ impl Case {
 
     /// What was collected, and what the tables say when all is over.
     pub(crate) async fn evidence(&self) -> (Collected, Vec<MemberEvidence>) {
-        drop(self.stop_watch().await);
+        // A broker that is gone does not answer it.
+        drop(timeout(SOON, self.stop_watch()).await);
         let mut collected = std::mem::take(&mut *self.collected());
         collected.effects = self.schema.effects().await.unwrap_or_default();
         let mut members = Vec::new();

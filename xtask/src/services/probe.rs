@@ -3,6 +3,8 @@
 use std::{
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream, ToSocketAddrs as _},
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 
@@ -64,20 +66,31 @@ pub(super) fn check_postgres(url: &str) -> Result<String> {
     let mut config: postgres::Config =
         url.parse().map_err(|error| shown("the database's address is not one", &error))?;
     config.connect_timeout(LIMIT);
-    let mut client = config
-        .connect(postgres::NoTls)
-        .map_err(|error| shown("the database cannot be connected to", &error))?;
-    let row = client.query_one(
-        "SELECT current_setting('server_version'), current_setting('server_version_num')::int",
-        &[],
-    )?;
-    let (version, number): (String, i32) = (row.get(0), row.get(1));
+    // What takes connections and says nothing may be no PostgreSQL; the time limit of
+    // the client is for the connection alone.
+    let (answer, answered) = mpsc::channel();
+    thread::spawn(move || answer.send(version_of(&config)));
+    let silent = || Missing::new("what answers there is no PostgreSQL, or a busy one", REMEDY);
+    let version = answered.recv_timeout(2 * LIMIT).map_err(|_| silent())?;
+    let (version, number) =
+        version.map_err(|error| shown("the database cannot be connected to", &error))?;
     if u32::try_from(number).is_ok_and(|number| number < OLDEST_POSTGRES) {
         let what = format!("the database is PostgreSQL {version}");
         return Err(Missing::new(what, "use PostgreSQL 15 or newer").into());
     }
     Ok(version)
 }
+
+/// What a server says of its version, in words and as a number.
+fn version_of(config: &postgres::Config) -> Result<(String, i32), postgres::Error> {
+    let row = config.connect(postgres::NoTls)?.query_one(
+        "SELECT current_setting('server_version'), current_setting('server_version_num')::int",
+        &[],
+    )?;
+    Ok((row.get(0), row.get(1)))
+}
+
+const REMEDY: &str = "check the URL, postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// An error on one line, with its cause, and without the password in the URL.
 fn shown(what: &str, error: &postgres::Error) -> anyhow::Error {
@@ -87,7 +100,7 @@ fn shown(what: &str, error: &postgres::Error) -> anyhow::Error {
         what = format!("{what}: {error}");
         cause = error.source();
     }
-    Missing::new(what + ")", "check the URL, postgres://USER:PASSWORD@HOST:PORT/DATABASE").into()
+    Missing::new(what + ")", REMEDY).into()
 }
 
 fn resolve(address: &str) -> Result<SocketAddr> {

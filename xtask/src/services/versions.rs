@@ -4,8 +4,10 @@ use serde::Serialize;
 
 use super::{Database, Kafka};
 
+const UNKNOWN: &str = "unknown";
+
 /// What runs, and what it was built from: for what is written down of a run.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Versions {
     /// Of Apache Kafka.
     pub kafka: String,
@@ -25,9 +27,19 @@ impl Versions {
     #[must_use]
     pub fn of(kafka: &Kafka, database: &Database, librdkafka: String) -> Self {
         Self {
-            kafka: kafka.version().unwrap_or("unknown").to_owned(),
-            librdkafka,
+            kafka: kafka.version().unwrap_or(UNKNOWN).to_owned(),
             postgresql: database.version().to_owned(),
+            ..Self::of_no_service(librdkafka)
+        }
+    }
+
+    /// The same, where there are no services.
+    #[must_use]
+    pub fn of_no_service(librdkafka: String) -> Self {
+        Self {
+            kafka: UNKNOWN.to_owned(),
+            librdkafka,
+            postgresql: UNKNOWN.to_owned(),
             rust: said_by("rustc", &["--version"]),
             commit: said_by("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
         }
@@ -38,5 +50,5 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let said = output.ok().filter(|output| output.status.success());
     let text = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_else(|| "unknown".to_owned())
+    text.unwrap_or_else(|| UNKNOWN.to_owned())
 }
