@@ -102,7 +102,7 @@ async fn stale_generation(case: &Case) -> Result<()> {
 
     let records = plain_over(case.seed, 400, 20, 1);
     let (keeper, proxy, admin) = keeper(case, &records).await?;
-    let mark = keeper.mark();
+    let mut mark = keeper.mark();
     // What tells of the new generation, and how it is asked for.
     let (asks, expected) = match case.protocol {
         Protocol::Consumer => (ApiKey::CONSUMER_GROUP_HEARTBEAT, "StaleMemberEpoch"),
@@ -129,6 +129,14 @@ async fn stale_generation(case: &Case) -> Result<()> {
         case.consumed().await?;
         if refusal(&keeper.log()[mark..], expected).is_some() {
             break;
+        }
+        if keeper.log()[mark..].iter().any(|event| event.message == says::LOST) {
+            case.phase("the commit came too late, and the broker has put its member out");
+            for other in members.drain(1..) {
+                case.terminate(&other).await?;
+            }
+            takes_all(case, &keeper).await?;
+            mark = keeper.mark();
         }
     }
     refused(case, &keeper, mark, expected).await?;
