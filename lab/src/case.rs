@@ -267,11 +267,10 @@ impl Case {
         Ok(self.committed().await?.get(&self.partition(partition)).copied())
     }
 
-    /// The same, as the broker says it now.
-    pub(crate) async fn look_at_committed(&self, partition: i32) -> Result<Option<i64>> {
+    /// What the group has committed of each partition, as the broker says it now.
+    pub(crate) async fn look_at_committed(&self) -> Result<BTreeMap<i32, Option<i64>>> {
         let all = self.reader().committed(self.group.clone(), [self.topic.as_str()]).await?;
-        let partition = self.partition(partition);
-        Ok(all.into_iter().find(|it| it.partition == partition).and_then(|it| it.offset))
+        Ok(all.into_iter().map(|it| (it.partition.partition, it.offset)).collect())
     }
 
     pub(crate) fn partition(&self, number: i32) -> Partition {

@@ -175,6 +175,11 @@ impl Member {
         self.logs(after, says::STACK_STARTS, is).await
     }
 
+    /// Whether it has worked on any partition.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.shared.lock().log.iter().any(|event| event.message == says::STACK_STARTS)
+    }
+
     /// Waits until it works on any partition.
     pub(crate) async fn works(&self) -> Result<Logged> {
         self.logs(0, says::STACK_STARTS, |_| true).await

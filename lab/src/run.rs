@@ -237,13 +237,14 @@ impl Lab {
         }
         let origins = self.services.origins();
         let all = async {
+            let (mut schema, mut topic) = (Ok(()), Ok(()));
             if origins.postgresql == Origin::Given {
-                case.remove_schema().await?;
+                schema = case.remove_schema().await;
             }
             if origins.kafka == Origin::Given {
-                case.remove_topic().await?;
+                topic = case.remove_topic().await;
             }
-            Ok(())
+            schema.and(topic)
         };
         timeout(FAREWELL, all).await.unwrap_or_else(|_| Err(interrupted()))
     }

@@ -167,7 +167,11 @@ impl Services {
             let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
             match database.server() {
                 Some(server) => work(server),
-                None => Err(Lacking("this PostgreSQL is not ours to stop: leave the address out, or install PostgreSQL").into()),
+                None => Err(Lacking(
+                    "this PostgreSQL is not ours to stop: leave the address out, or install \
+                     PostgreSQL",
+                )
+                .into()),
             }
         };
         spawn_blocking(work).await?

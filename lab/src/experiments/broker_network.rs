@@ -15,7 +15,7 @@ use super::{
     Experiment,
     common::{far, feed, finish, has_stopped, members, shared, takes_all},
     data::{Halves, wide},
-    steps_back::StepsBack,
+    steps_back,
 };
 use crate::{
     case::{Case, until},
@@ -263,11 +263,7 @@ async fn coordinator_unreachable(case: &Case) -> Result<()> {
 async fn end(case: &Case, members: &[Arc<Member>], starts: &[i64]) -> Result<()> {
     let findings = finish(case, members, rules()).await?;
     case.count("went back", findings.counts.committed_went_back);
-    let StepsBack { late, loading, unknown } = StepsBack::of(case, starts);
-    ensure!(unknown.is_empty(), "offsets went back, and nobody knows why: {unknown:?}");
-    case.count("went back by a late commit", late);
-    case.count("went back while a broker loaded", loading);
-    Ok(())
+    steps_back::have_a_cause(case, starts)
 }
 
 /// Members that are not behind a proxy: it is the broker that goes.

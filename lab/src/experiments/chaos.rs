@@ -18,7 +18,7 @@ use tokio::{
 use xtask::services::Signal;
 
 use self::{slot::Slot, tally::Tally};
-use super::{Experiment, data, steps_back::StepsBack};
+use super::{Experiment, data, steps_back};
 use crate::{
     case::{Case, until},
     says,
@@ -93,11 +93,7 @@ async fn chaos(case: &Case) -> Result<()> {
     // What a member had counted and not told when it was killed is not known.
     let again = case.outcomes("duplicate").await? - i64::try_from(findings.counts.duplicates)?;
     case.count("executed again, at least", again.max(0));
-    let StepsBack { late, loading, unknown } = StepsBack::of(case, &case.times_of(BROKER_UP));
-    case.count("went back by a late commit", late);
-    case.count("went back while a broker loaded", loading);
-    ensure!(unknown.is_empty(), "committed offsets went back without a cause: {unknown:?}");
-    Ok(())
+    steps_back::have_a_cause(case, &case.times_of(BROKER_UP))
 }
 
 /// Some of everything, and one record in a hundred that cannot succeed.
@@ -146,9 +142,8 @@ async fn guests(case: &Case, tally: &Tally, over: Instant, mut chance: Rng) -> R
             guest.signal(ProcessSignal::SIGKILL);
         }
         let status = guest.ended().await?;
-        let has_worked = guest.log().iter().any(|event| event.message == says::STACK_STARTS);
         ensure!(
-            !in_order || status.success() || !has_worked,
+            !in_order || status.success() || !guest.has_worked(),
             "{name} ended with {status} when it was asked to end"
         );
         tally.landed_one("a member goes");

@@ -1,25 +1,37 @@
 use std::collections::BTreeMap;
 
+use anyhow::{Result, ensure};
+
 use crate::{case::Case, says, worker::Logged};
+
+/// Counts the times at which committed offsets went back. Each has to have a cause that
+/// is known; brokers began to serve offsets at `starts`.
+pub(super) fn have_a_cause(case: &Case, starts: &[i64]) -> Result<()> {
+    let StepsBack { late, loading, unknown } = StepsBack::of(case, starts);
+    case.count("went back by a late commit", late);
+    case.count("went back while a broker loaded", loading);
+    ensure!(unknown.is_empty(), "committed offsets went back without a cause: {unknown:?}");
+    Ok(())
+}
 
 /// Why committed offsets went back.
 #[derive(Debug, Default)]
-pub(super) struct StepsBack {
+struct StepsBack {
     /// A commit that was unanswered when its member lost the partition. It healed
     /// with a later one.
-    pub(super) late: usize,
+    late: usize,
     /// A broker that has just started, and tells what it has read so far of the
     /// offsets' log: a moment later all is as before.
-    pub(super) loading: usize,
+    loading: usize,
     /// Nothing that is known.
-    pub(super) unknown: Vec<String>,
+    unknown: Vec<String>,
 }
 
 /// A broker is done with loading after this, in milliseconds.
 const LOADED: i64 = 10_000;
 
 impl StepsBack {
-    pub(super) fn of(case: &Case, starts: &[i64]) -> Self {
+    fn of(case: &Case, starts: &[i64]) -> Self {
         let (seen, logs) = (case.seen_commits(), case.logs());
         let mut last = BTreeMap::new();
         let mut steps = Self::default();

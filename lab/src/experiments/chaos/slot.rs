@@ -10,7 +10,6 @@ use super::{super::common::LAYERS, goes_on, tally::Tally};
 use crate::{
     case::Case,
     member::Member,
-    says,
     services::KafkaProxy,
     worker::{Arguments, IMPATIENT},
 };
@@ -59,7 +58,7 @@ impl<'a> Slot<'a> {
     pub(super) async fn suffer(mut self, over: Instant) -> Result<Self> {
         while goes_on(self.millis(1_500, 7_000), over).await {
             if let Some(status) = self.member.end_now()? {
-                if self.has_worked() {
+                if self.member.has_worked() {
                     bail!("{} ended by itself, with {status}", self.member.name());
                 }
                 // What it needs was not there when it started.
@@ -70,7 +69,7 @@ impl<'a> Slot<'a> {
             self.fault().await.with_context(|| format!("a fault of {}", self.member.name()))?;
         }
         if let Some(status) = self.member.end_now()? {
-            if self.has_worked() {
+            if self.member.has_worked() {
                 bail!("{} ended by itself, with {status}", self.member.name());
             }
             self.again().await?;
@@ -106,7 +105,7 @@ impl<'a> Slot<'a> {
             Signal::SIGTERM => status.success(),
             _ => status.signal() == Some(signal as i32),
         };
-        if !as_asked && self.has_worked() {
+        if !as_asked && self.member.has_worked() {
             bail!("it was {how} and ended with {status}");
         }
         self.tally.count(how, as_asked);
@@ -119,7 +118,7 @@ impl<'a> Slot<'a> {
         self.member.ask_to_end().await?;
         self.member.signal(Signal::SIGTERM);
         let status = self.member.ended().await?;
-        if !status.success() && status.code() != Some(IMPATIENT) && self.has_worked() {
+        if !status.success() && status.code() != Some(IMPATIENT) && self.member.has_worked() {
             bail!("it ended with {status} when it was asked to end, twice");
         }
         self.landed("asked twice to end");
@@ -269,10 +268,6 @@ impl<'a> Slot<'a> {
     /// Looks at what it has counted, before it dies.
     async fn look(&self) -> Result<()> {
         self.member.counters().await.map(drop)
-    }
-
-    fn has_worked(&self) -> bool {
-        self.member.log().iter().any(|event| event.message == says::STACK_STARTS)
     }
 
     fn landed(&self, fault: &'static str) {
