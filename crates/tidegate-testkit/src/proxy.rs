@@ -25,9 +25,10 @@ pub use self::{
 /// and back, as the [mode](Mode) wants. A broker of Kafka tells its clients
 /// where to connect, so it has to be told to name the proxy.
 ///
-/// Besides, it holds traffic at one message: [`hold_requests`](Self::hold_requests)
-/// and [`hold_replies`](Self::hold_replies). For a message it has to know where
-/// messages begin, hence the [`Wire`]. It does not look into TLS.
+/// Besides, it holds traffic at one message, or loses the message:
+/// [`hold_requests`](Self::hold_requests), [`hold_replies`](Self::hold_replies)
+/// and [`lose_requests`](Self::lose_requests). For a message it has to know
+/// where messages begin, hence the [`Wire`]. It does not look into TLS.
 ///
 /// Dropping it closes all connections.
 ///
@@ -208,6 +209,15 @@ impl Proxy {
     /// Replies to earlier requests that are still under way are held as well.
     pub fn hold_replies(&self, message: Message) -> HeldTraffic {
         self.shared.holds.arm(Toward::Client, message)
+    }
+
+    /// Loses each such request: it does not reach the server, and what follows
+    /// it on its connection does, until it is released.
+    ///
+    /// No network does that. It shows what a client does while one of its
+    /// requests has no answer and the others have.
+    pub fn lose_requests(&self, message: Message) -> HeldTraffic {
+        self.shared.holds.lose(message)
     }
 
     /// What has passed so far.

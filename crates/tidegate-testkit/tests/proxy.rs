@@ -288,6 +288,26 @@ async fn a_request_is_held_before_it_reaches_the_server_with_all_that_follows() 
 }
 
 #[tokio::test]
+async fn a_request_is_lost_and_what_follows_it_is_not() {
+    let (mut server, proxy, mut client) = setup(Wire::Kafka).await;
+    let lost = proxy.lose_requests(Message::request(ApiKey::HEARTBEAT));
+    let heartbeat = request(ApiKey::HEARTBEAT, b"lost");
+    let commit = request(ApiKey::OFFSET_COMMIT, b"commit");
+    client.write_all(&[&heartbeat[..], &commit, &heartbeat].concat()).await.unwrap();
+
+    lost.reached(DEADLINE).await.unwrap();
+    assert_eq!(server.reads(commit.len()).await, commit);
+    assert_eq!(read(&mut client, commit.len()).await, commit);
+    let behind = request(ApiKey::OFFSET_COMMIT, b"behind");
+    client.write_all(&behind).await.unwrap();
+    assert_eq!(server.reads(behind.len()).await, behind);
+
+    lost.release();
+    client.write_all(&heartbeat).await.unwrap();
+    assert_eq!(server.reads(heartbeat.len()).await, heartbeat);
+}
+
+#[tokio::test]
 async fn what_is_held_can_be_thrown_away_with_its_connection() {
     let (mut server, proxy, mut client) = setup(Wire::Kafka).await;
     let held = proxy.hold_requests(Message::any());

@@ -19,7 +19,7 @@ use crate::{
     case::{Case, until},
     member::{Member, PATIENCE},
     says,
-    worker::{Arguments, Protocol},
+    worker::{Arguments, Logged, Protocol},
 };
 
 const PARTITIONS: i32 = 4;
@@ -228,7 +228,7 @@ async fn closed_again_and_again(case: &Case) -> Result<()> {
 
 async fn stale_epochs(case: &Case) -> Result<()> {
     const TURNS: u32 = 3;
-    const LOSSES: u32 = 4;
+    const REFUSALS: usize = 2;
 
     let heartbeat = || Message::request(ApiKey::CONSUMER_GROUP_HEARTBEAT);
 
@@ -255,18 +255,20 @@ async fn stale_epochs(case: &Case) -> Result<()> {
             })
             .await?;
             asking.release();
-            let mut answer = answer;
-            for _ in 0..LOSSES {
-                answer.answered(PATIENCE).await?;
-                // The next one, too.
-                let next = proxy.hold_replies(heartbeat());
-                std::mem::replace(&mut answer, next).cut();
-                case.fault("the answer with the keeper's new epoch is lost");
-            }
             answer.answered(PATIENCE).await?;
-            answer.release();
-            case.relief("the answer arrives");
-            sleep(Duration::from_secs(1)).await;
+            // Were its answer held, those to commits behind it would be, too.
+            let asking_again = proxy.lose_requests(heartbeat());
+            let mark = keeper.mark();
+            answer.cut();
+            case.fault("the answer with the keeper's new epoch is lost, and what asks for it");
+            until("commits are refused in a row", async || {
+                Ok((stale_in_a_row(&keeper.log()[mark..]) >= REFUSALS).then_some(()))
+            })
+            .await?;
+            let mark = keeper.mark();
+            asking_again.release();
+            case.relief("it asks again");
+            keeper.logs(mark, says::COMMIT_ACCEPTED, |_| true).await?;
         }
         over.set(true);
         anyhow::Ok(others)
@@ -274,10 +276,18 @@ async fn stale_epochs(case: &Case) -> Result<()> {
     let load = feed_until(case, &records, 200, &over);
     let (members, ()) = try_join!(losses, load)?;
     let log = keeper.log();
-    let mut row = 0_u32;
-    let mut longest = 0;
-    for event in &log[mark..] {
-        let is_stale = |error: &str| error.starts_with("StaleMemberEpoch");
+    case.count("refusals in a row", stale_in_a_row(&log[mark..]));
+    let lost = log[mark..].iter().find(|event| event.message == says::LOST);
+    ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
+    finish(case, &members, Rules::default()).await?;
+    Ok(())
+}
+
+/// The most commits one after the other that were refused for their epoch.
+fn stale_in_a_row(log: &[Logged]) -> usize {
+    let is_stale = |error: &str| error.starts_with("StaleMemberEpoch");
+    let (mut row, mut longest) = (0, 0);
+    for event in log {
         match event.message.as_str() {
             says::COMMIT_REFUSED if event.text("error").is_some_and(is_stale) => row += 1,
             says::COMMIT_ACCEPTED => row = 0,
@@ -285,12 +295,7 @@ async fn stale_epochs(case: &Case) -> Result<()> {
         }
         longest = longest.max(row);
     }
-    ensure!(longest > 1, "the fault did not take effect: {longest} refusals in a row");
-    case.count("refusals in a row", longest);
-    let lost = log[mark..].iter().find(|event| event.message == says::LOST);
-    ensure!(lost.is_none(), "the keeper gave up what it had: {lost:?}");
-    finish(case, &members, Rules::default()).await?;
-    Ok(())
+    longest
 }
 
 /// The broker says it once, and a client that does not hear the answer does not

@@ -117,7 +117,12 @@ impl Connection {
         while let Some(Chunk { bytes, read, holds }) = chunks.recv().await {
             for hold in holds.iter().filter(|hold| hold.toward == Toward::Server) {
                 hold.came.announce(());
-                wait(hold).await?;
+                if !hold.loses {
+                    wait(hold).await?;
+                }
+            }
+            if holds.iter().any(|hold| hold.loses) {
+                continue;
             }
             if toward == Toward::Client {
                 self.replies_released().await?;

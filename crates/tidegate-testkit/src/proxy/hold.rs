@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use super::{Message, Toward};
 use crate::gate::Gate;
 
-/// Traffic that a proxy holds at one message.
+/// Traffic that a proxy holds at one message, or loses.
 ///
 /// It holds each connection on which the message comes. Dropping it releases
-/// them.
+/// them, and loses no more.
 #[must_use = "traffic that nobody holds is released"]
 pub struct HeldTraffic {
     holds: Holds,
@@ -48,6 +48,8 @@ struct Shared {
 
 pub(super) struct Hold {
     pub(super) toward: Toward,
+    /// The message is thrown away, and holds up nothing.
+    pub(super) loses: bool,
     message: Message,
     /// The message came, and was passed on if replies are held.
     pub(super) came: Gate<()>,
@@ -61,8 +63,17 @@ pub(super) struct Hold {
 
 impl Holds {
     pub(super) fn arm(&self, toward: Toward, message: Message) -> HeldTraffic {
+        self.keep(toward, message, false)
+    }
+
+    /// Throws requests away.
+    pub(super) fn lose(&self, message: Message) -> HeldTraffic {
+        self.keep(Toward::Server, message, true)
+    }
+
+    fn keep(&self, toward: Toward, message: Message, loses: bool) -> HeldTraffic {
         let (came, waits) = (Gate::default(), Gate::default());
-        let hold = Hold { toward, message, came, waits, cut: watch::Sender::default() };
+        let hold = Hold { toward, loses, message, came, waits, cut: watch::Sender::default() };
         let hold = Arc::new(hold);
         let mut all = self.lock();
         all.push(Arc::clone(&hold));
@@ -105,8 +116,8 @@ impl Hold {
 impl HeldTraffic {
     /// Waits until the message came.
     ///
-    /// If requests are held, it is held, and has not reached the server. If
-    /// replies are, it was passed on; the server may not have read it yet.
+    /// If requests are held or lost, it has not reached the server. If replies
+    /// are held, it was passed on; the server may not have read it yet.
     ///
     /// # Errors
     ///
@@ -124,7 +135,7 @@ impl HeldTraffic {
     /// held.
     ///
     /// If the client sends one request at a time, that is its answer. If
-    /// requests are held, it never comes.
+    /// requests are held or lost, it never comes.
     ///
     /// # Errors
     ///
