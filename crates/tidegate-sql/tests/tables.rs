@@ -2,7 +2,7 @@
 
 mod common;
 
-use sea_orm::DbErr;
+use sea_orm::{ConnectionTrait as _, DbErr, Statement};
 use tidegate_core::{Fingerprint, MessageId, Record, TopicPartition};
 use tidegate_sql::{
     Txn,
@@ -128,6 +128,29 @@ async fn an_unknown_partition_claims_nothing() {
         assert_eq!(claimed.before, []);
         let again = claim().await.expect("it is known");
         assert_eq!(again.before, [marker.mark]);
+    }
+}
+
+/// Planning the statement takes longer than claiming a record.
+#[tokio::test]
+async fn small_claims_are_not_planned_each_time() {
+    for test in TestDatabase::each().await.into_iter().filter(TestDatabase::is_postgres) {
+        let partition = TopicPartition::new("topic", 0);
+        let plans = commit(&test, async |txn| {
+            markers::enter(txn, &partition, None, 0).await?;
+            // PostgreSQL plans the first five for their values.
+            for n in 0..10 {
+                let marker = Marker { mark: mark(n), offset: n.into() };
+                markers::claim(txn, &partition, &[&marker]).await?;
+            }
+            let sql = "SELECT custom_plans, generic_plans FROM pg_prepared_statements
+                WHERE statement LIKE 'WITH gate %'";
+            let statement = Statement::from_string(txn.get_database_backend(), sql);
+            let row = txn.query_one_raw(statement).await?.expect("the claim is prepared");
+            Ok((row.try_get_by_index::<i64>(0)?, row.try_get_by_index::<i64>(1)?))
+        })
+        .await;
+        assert_eq!(plans, (5, 5));
     }
 }
 
