@@ -157,6 +157,11 @@ impl KafkaConfig {
     ///
     /// Each partition has an equal share of it, so that one that is full
     /// blocks none but itself; and never less than one record.
+    ///
+    /// Beside it, the client holds `queued.max.messages.kbytes` (4 MiB) for each
+    /// partition, which it overshoots by one fetch, `fetch.message.max.bytes`
+    /// (1 MiB): what a member may hold in all is 512 MiB, and 5 MiB for each
+    /// partition.
     #[must_use]
     pub fn in_flight_in_all(self, bytes: usize) -> Self {
         Self { in_flight_in_all: bytes, ..self }

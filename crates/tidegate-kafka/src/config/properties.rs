@@ -16,7 +16,8 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("reconnect.backoff.max.ms", "500"),
     // The client's 1 s lets a small queue run dry.
     ("fetch.queue.backoff.ms", "10"),
-    // A bound for each partition, prefetched; all else is bounded by credits.
+    // A bound for each partition, prefetched, which the last fetch may overshoot
+    // by `fetch.message.max.bytes`; all else is bounded by credits.
     ("queued.min.messages", "10000"),
     ("queued.max.messages.kbytes", "4096"),
     // How late an end of partition is seen, and how long a retained partition
