@@ -22,6 +22,8 @@ pub(crate) const SUSPENDED: &str = "no commit was answered: work is suspended";
 pub(crate) const CLIENT_REPLACED: &str = "the client is replaced";
 /// A partition is worked on.
 pub(crate) const STACK_STARTS: &str = "a stack starts";
+/// A partition cannot go on, until it is tried again.
+pub(crate) const STOPPED: &str = "the partition is stopped";
 /// A partition was revoked, and its work did not end in time.
 pub(crate) const DRAIN_GIVEN_UP: &str = "the drain's deadline has passed";
 /// It did.

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tidegate_oracle::Rules;
 use tidegate_testkit::{ApiKey, HeldTraffic, LedgerRecord, Message, Mode, Point, When};
 use tokio::{
@@ -264,7 +264,8 @@ async fn stale_epochs(case: &Case) -> Result<()> {
             until("commits are refused in a row", async || {
                 Ok((stale_in_a_row(&keeper.log()[mark..]) >= REFUSALS).then_some(()))
             })
-            .await?;
+            .await
+            .context("the fault did not take effect")?;
             let mark = keeper.mark();
             asking_again.release();
             case.relief("it asks again");

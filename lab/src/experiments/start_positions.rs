@@ -255,10 +255,15 @@ async fn removed_under_a_stop(case: &Case) -> Result<()> {
     case.write(records).await?;
     stopped(case, &first, "entry").await?;
     case.remember_log().await?;
+    let mark = first.mark();
     case.cluster.remove_records(&case.topic, P, low).await?;
     case.schema.execute("ALTER TABLE entry_away RENAME TO entry").await?;
-    // The client's position is lost at first; each further try is about the
-    // committed offset, which lies outside the log.
+    // Where it stands shows that only until the next try, which is about the
+    // committed offset: that lies outside the log.
+    let why = "records were removed before they were read";
+    let says_why = |cause: &str| cause.contains(why);
+    let stops = first.logs(mark, says::STOPPED, |it| it.text("cause").is_some_and(says_why));
+    stops.await.context("the fault did not take effect")?;
     stopped(case, &first, "or the topic was made anew").await?;
     // Nothing is skipped by itself.
     let committed = case.committed_at(P).await?;
