@@ -1,6 +1,10 @@
 //! Features: all that can be built here, and every one alone, and every pair.
 
-use std::{collections::BTreeSet, env, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    process::Command,
+};
 
 use anyhow::Result;
 use cargo_metadata::Package;
@@ -38,7 +42,7 @@ fn has_openssl() -> bool {
 }
 
 /// Checks the libraries and programs of each crate with no feature, with each
-/// one, and with each pair.
+/// one, and with each pair; of those that switch on the same, the first.
 ///
 /// Tests are left out: their dependencies would switch features on behind our
 /// back. Clippy it is, since `-D warnings` reaches our crates alone through it,
@@ -46,9 +50,9 @@ fn has_openssl() -> bool {
 pub(crate) fn run(sh: &Shell, workspace: &Workspace) -> Result<()> {
     let ssl = has_openssl();
     for package in workspace.packages() {
-        let mut features = features(package);
-        features.retain(|name| ssl || *name != SSL);
-        for features in sets(&features) {
+        let mut names = features(package);
+        names.retain(|name| ssl || *name != SSL);
+        for features in distinct(package, sets(&names)) {
             let (name, features) = (&*package.name, features.join(","));
             cmd!(
                 sh,
@@ -75,9 +79,28 @@ fn sets<'a>(features: &BTreeSet<&'a str>) -> Vec<Vec<&'a str>> {
     sets
 }
 
+/// Of the sets that switch on the same, one.
+fn distinct<'a>(package: &Package, mut sets: Vec<Vec<&'a str>>) -> Vec<Vec<&'a str>> {
+    let mut seen = BTreeSet::new();
+    sets.retain(|set| seen.insert(implied(&package.features, set)));
+    sets
+}
+
+/// All that a set switches on: itself, and what that stands for.
+fn implied<'a>(of: &'a BTreeMap<String, Vec<String>>, set: &[&'a str]) -> BTreeSet<&'a str> {
+    let mut on = BTreeSet::new();
+    let mut next = set.to_vec();
+    while let Some(name) = next.pop() {
+        if on.insert(name) {
+            next.extend(of.get(name).into_iter().flatten().map(String::as_str));
+        }
+    }
+    on
+}
+
 #[cfg(test)]
 mod tests {
-    use super::sets;
+    use super::{implied, sets};
 
     #[test]
     fn the_sets_are_none_each_alone_and_each_pair() {
@@ -85,5 +108,16 @@ mod tests {
             &[&[], &["a"], &["a", "b"], &["a", "c"], &["b"], &["b", "c"], &["c"]];
         assert_eq!(sets(&["a", "b", "c"].into()), expected);
         assert_eq!(sets(&[].into()), [[""; 0]]);
+    }
+
+    #[test]
+    fn a_feature_switches_on_what_it_stands_for() {
+        let of = [("a", vec!["b"]), ("b", vec!["dep:x"]), ("c", vec![])];
+        let of =
+            of.map(|(name, on)| (name.to_owned(), on.into_iter().map(str::to_owned).collect()));
+        let of = of.into();
+        assert_eq!(implied(&of, &["a"]), implied(&of, &["b", "a"]));
+        assert_eq!(implied(&of, &["a"]), ["a", "b", "dep:x"].into());
+        assert_ne!(implied(&of, &["a"]), implied(&of, &["a", "c"]));
     }
 }
