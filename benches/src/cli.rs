@@ -95,15 +95,12 @@ fn code(result: Result<()>) -> ExitCode {
 async fn run(arguments: Arguments) -> Result<()> {
     let progress = Progress::new();
     if arguments.list {
-        for row in ROWS {
+        for row in ROWS.iter().chain([&PEERS]) {
             progress.say(format_args!("{:<16} {}", row.name, row.about));
         }
         return Ok(());
     }
-    let mut rows = chosen(&arguments.only)?;
-    if arguments.peers {
-        rows.push(&PEERS);
-    }
+    let rows = chosen(&arguments)?;
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { ROUNDS });
     std::fs::create_dir_all(&arguments.target)?;
     let owner = Run::begin(&arguments.target.join("services"), "bench")?;
@@ -111,7 +108,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     let services = Services::start(owner, arguments.sources).await?;
     let mut bench =
         Bench::new(services, arguments.quick, rounds, progress.clone(), &arguments.target)?;
-    if arguments.peers {
+    if rows.iter().any(|row| row.name == PEERS.name) {
         progress.phase("building peers");
         bench.peers = Peers::build(&arguments.target).await?;
     }
@@ -145,13 +142,16 @@ async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-fn chosen(only: &[String]) -> Result<Vec<&'static Row>> {
-    if only.is_empty() {
-        return Ok(ROWS.iter().collect());
+fn chosen(arguments: &Arguments) -> Result<Vec<&'static Row>> {
+    let peers = arguments.peers.then_some(&PEERS);
+    if arguments.only.is_empty() {
+        return Ok(ROWS.iter().chain(peers).collect());
     }
     let find = |name: &String| {
-        let row = ROWS.iter().find(|row| row.name == name);
+        let row = ROWS.iter().chain([&PEERS]).find(|row| row.name == name);
         row.with_context(|| format!("there is no row `{name}`; `--list` prints them"))
     };
-    only.iter().map(find).collect()
+    let mut rows = arguments.only.iter().map(find).collect::<Result<Vec<_>>>()?;
+    rows.extend(peers.filter(|peers| rows.iter().all(|row| row.name != peers.name)));
+    Ok(rows)
 }

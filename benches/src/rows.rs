@@ -104,10 +104,10 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-/// What is run with `--peers`.
+/// What is run only where it is asked for: by `--peers`, or by its name.
 pub(crate) const PEERS: Row = Row {
     name: "peers",
-    about: "what a user would pick instead, in Go and Java; with `--peers`",
+    about: "what a user would pick instead, in Go and Java; run if asked for",
     run: |bench| Box::pin(peers::run(bench)),
 };
 

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use futures_util::{FutureExt as _, future::select_all};
 use rdkafka::{
     Message as _,
     consumer::{Consumer as _, StreamConsumer, stream_consumer::StreamPartitionQueue},
 };
 use sqlx::{Connection as _, PgConnection};
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 
 use super::by_hand_read::{commit, config};
 use crate::{job::Job, meter::Meter, schema, transfer::Transfer};
@@ -40,21 +39,23 @@ where
 {
     let consumer: StreamConsumer = config(job).set("enable.auto.offset.store", "false").create()?;
     let consumer = Arc::new(consumer);
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for partition in 0..job.partitions {
         let queue = consumer.split_partition_queue(&job.topic, partition);
         let queue = queue.context("the queue of a partition")?;
         let (job, meter, consumer) = (job.clone(), meter.clone(), Arc::clone(&consumer));
         let part = Part { job, meter, consumer, queue, partition };
-        tasks.push(tokio::spawn(work(part)).boxed());
+        tasks.spawn(work(part));
     }
     consumer.subscribe(&[&job.topic])?;
     tokio::select! {
-        (ended, ..) = select_all(tasks) => ended??,
+        Some(ended) = tasks.join_next() => ended??,
         // Rebalances and errors come here, and no records.
         message = consumer.recv() => ensure!(message.is_err(), "a record in the main queue"),
         () = meter.done() => {}
     }
+    // What goes on would be done and not counted.
+    tasks.shutdown().await;
     commit(&consumer);
     Ok(())
 }

@@ -30,7 +30,8 @@ const PROTOCOLS: [(&str, Properties, f64); 3] = [
 /// What was seen of one join and one leave, in milliseconds.
 #[derive(Default)]
 struct Seen {
-    moved: Vec<f64>,
+    moved_at_join: Vec<f64>,
+    moved_at_leave: Vec<f64>,
     retained: Vec<f64>,
     first: Vec<f64>,
     usual: Vec<f64>,
@@ -61,7 +62,11 @@ fn compared(protocol: &str, bar: f64, ours: &Seen, theirs: &Seen) -> Vec<Line> {
         let (ours, theirs) = (Series::new(of(ours).clone()), Series::new(of(theirs).clone()));
         Line::absolute(name, unit, ours, ("by hand", theirs), bar)
     };
-    let mut lines = vec![line("moved", "ms", |seen| &seen.moved, Bar::AtMost(bar))];
+    let mut lines = vec![
+        line("moved at a join", "ms", |seen| &seen.moved_at_join, Bar::AtMost(bar)),
+        // The one that stays hears of it by its next heartbeat.
+        line("moved at a leave", "ms", |seen| &seen.moved_at_leave, Bar::AtMost(bar)),
+    ];
     if protocol != "range" {
         // What a drain takes at most is what a batch does.
         let usual = Series::new(ours.usual.clone()).median();
@@ -121,11 +126,11 @@ impl Seen {
         };
         let (is_moved, is_retained) =
             (|it: i32| moved.contains(&it), |it: i32| !moved.contains(&it));
-        let both = |of: &dyn Fn(i32) -> bool| {
-            gap(joined, joined + phase, of).max(gap(left, left + phase, of))
-        };
-        self.moved.push(both(&is_moved));
-        self.retained.push(both(&is_retained));
+        let at_join = |of: &dyn Fn(i32) -> bool| gap(joined, joined + phase, of);
+        let at_leave = |of: &dyn Fn(i32) -> bool| gap(left, left + phase, of);
+        self.moved_at_join.push(at_join(&is_moved));
+        self.moved_at_leave.push(at_leave(&is_moved));
+        self.retained.push(at_join(&is_retained).max(at_leave(&is_retained)));
         self.usual.push(gap(joined - phase / 2, joined, &|_| true));
         let first = theirs.iter().map(|done| done.at).min().unwrap_or(i64::MAX);
         self.first.push((first - joined) as f64 / 1e3);

@@ -12,10 +12,10 @@ use crate::{
 };
 
 pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
-    let records = bench.scaled(40_000, 2_000);
+    let records = bench.scaled(400_000, 10_000);
     let mut lines = Vec::new();
-    // By hand, one partition takes long for as many records.
-    for (partitions, few, bar) in [(1, 5, 20.0), (8, 1, 8.0)] {
+    // By hand, as many records take too long.
+    for (partitions, few, bar) in [(1, 50, 20.0), (8, 10, 8.0)] {
         let topic = Topic::new(partitions, records);
         let one = Side::new(Program::Once, topic);
         let four = Side { lanes: 4, ..one.clone() };

@@ -17,8 +17,8 @@ const TUNED: &[(&str, &str)] = &[("fetch.queue.backoff.ms", "5")];
 
 pub(super) async fn run(bench: &Bench) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
-    for (size, records) in [(100, 4_000_000), (1_024, 1_000_000)] {
-        let topic = Topic { size, ..Topic::new(8, bench.scaled(records, 100_000)) };
+    for size in [100, 1_024] {
+        let topic = Topic { size, ..Topic::new(8, bench.scaled(4_000_000, 100_000)) };
         let ours = Side { store: Store::Nothing, ..Side::new(Program::Read, topic) };
         let plain = Side { program: Program::ByHandRead, ..ours.clone() };
         let tuned = Side { properties: TUNED, ..plain.clone() };
