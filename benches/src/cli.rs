@@ -95,7 +95,7 @@ fn code(result: Result<()>) -> ExitCode {
 async fn run(arguments: Arguments) -> Result<()> {
     let progress = Progress::new();
     if arguments.list {
-        for row in ROWS.iter().chain([&PEERS]) {
+        for row in ROWS {
             progress.say(format_args!("{:<16} {}", row.name, row.about));
         }
         return Ok(());
@@ -108,7 +108,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     let services = Services::start(owner, arguments.sources).await?;
     let mut bench =
         Bench::new(services, arguments.quick, rounds, progress.clone(), &arguments.target)?;
-    if rows.iter().any(|row| row.name == PEERS.name) {
+    if rows.iter().any(|row| row.name == PEERS) {
         progress.phase("building peers");
         bench.peers = Peers::build(&arguments.target).await?;
     }
@@ -143,15 +143,17 @@ async fn run(arguments: Arguments) -> Result<()> {
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<&'static Row>> {
-    let peers = arguments.peers.then_some(&PEERS);
-    if arguments.only.is_empty() {
-        return Ok(ROWS.iter().chain(peers).collect());
+    let Arguments { only, peers, .. } = arguments;
+    if only.is_empty() {
+        return Ok(ROWS.iter().filter(|row| *peers || row.name != PEERS).collect());
     }
-    let find = |name: &String| {
-        let row = ROWS.iter().chain([&PEERS]).find(|row| row.name == name);
+    let mut names: Vec<_> = only.iter().map(String::as_str).collect();
+    if *peers && !names.contains(&PEERS) {
+        names.push(PEERS);
+    }
+    let find = |name: &str| {
+        let row = ROWS.iter().find(|row| row.name == name);
         row.with_context(|| format!("there is no row `{name}`; `--list` prints them"))
     };
-    let mut rows = arguments.only.iter().map(find).collect::<Result<Vec<_>>>()?;
-    rows.extend(peers.filter(|peers| rows.iter().all(|row| row.name != peers.name)));
-    Ok(rows)
+    names.into_iter().map(find).collect()
 }

@@ -102,14 +102,15 @@ pub(crate) const ROWS: &[Row] = &[
         about: "latency beside a partition that is ten times as hot",
         run: |bench| Box::pin(latency::hot(bench)),
     },
+    Row {
+        name: PEERS,
+        about: "what a user would pick instead, in Go and Java; run if asked for",
+        run: |bench| Box::pin(peers::run(bench)),
+    },
 ];
 
-/// What is run only where it is asked for: by `--peers`, or by its name.
-pub(crate) const PEERS: Row = Row {
-    name: "peers",
-    about: "what a user would pick instead, in Go and Java; run if asked for",
-    run: |bench| Box::pin(peers::run(bench)),
-};
+/// The row that is run only where it is asked for: by `--peers`, or by its name.
+pub(crate) const PEERS: &str = "peers";
 
 /// So many partitions, in words.
 fn partitions(count: i32) -> String {
