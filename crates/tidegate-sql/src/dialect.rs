@@ -45,10 +45,13 @@ pub(crate) trait Statements: Send + Sync {
     /// Locks entities, in their order, and advances those that stand where
     /// their run begins. An entity that is not there stands at `base`.
     ///
-    /// Answers with a row for each that did not advance, or one with nulls if all
-    /// did: how many were locked in all, its place among the runs, from 1 on, and
-    /// `rev`, `held`, `last_id`, `last_fp`.
+    /// Answers with the place among the runs, from 1 on, of each that did not
+    /// advance.
     fn stand(&self, ns: i32, base: i64, runs: &[Run<'_>]) -> Statement;
+
+    /// Reads where entities stand, those that are there: `ent`, `rev`, `held`,
+    /// `last_id`, `last_fp`. Nothing was applied last at `base`.
+    fn standing(&self, ns: i32, base: i64, entities: &[&[u8]]) -> Statement;
 
     /// Writes where entities stand that are locked.
     fn settle(&self, ns: i32, standings: &[(&[u8], &Standing)]) -> Statement;

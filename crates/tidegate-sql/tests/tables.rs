@@ -80,6 +80,37 @@ async fn an_entity_with_parked_deltas_does_not_advance_by_itself() {
     }
 }
 
+// Who waits for an entity meets it where the other one left it, which a
+// statement that had begun before does not see.
+#[tokio::test]
+async fn an_entity_that_was_waited_for_stands_where_it_was_left() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    let run = |from, last| [Run { entity: b"a", from, to: from, last, mark: mark(1) }];
+    let left = Some(Standing { revision: 3, held: 0, last: Some(mark(1)) });
+    for (before, after, met) in [(0, 3, left), (3, 4, None)] {
+        let owner = test.database.begin().await.expect("the database is there");
+        let first = entities::stand(&owner.txn(), 0, &run(0, 3)).await;
+        first.expect("the statement is right");
+        let second = commit(&test, async |txn| entities::stand(txn, 0, &run(before, after)).await);
+        let first = async {
+            test.until_blocked("tidegate_entity").await;
+            owner.commit().await.expect("it can be committed");
+        };
+        let (standings, ()) = tokio::join!(second, first);
+        assert_eq!(standings, [met]);
+        test.execute("DELETE FROM tidegate_entity").await;
+    }
+}
+
+#[tokio::test]
+async fn an_entity_that_is_not_written_is_an_error() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    let owner = test.database.begin().await.expect("the database is there");
+    let standing = Standing { revision: 1, held: 0, last: None };
+    let settled = entities::settle(&owner.txn(), &[(b"a", &standing)]).await;
+    assert_eq!(settled, Err(DbErr::RecordNotUpdated));
+}
+
 #[tokio::test]
 async fn a_batch_may_be_large() {
     for test in TestDatabase::each().await {

@@ -51,16 +51,13 @@ impl Messages {
     ///
     /// When a delivery has none.
     pub fn of<T, I: Identify<T>>(identify: &I, batch: &Batch<Delivery<T>>) -> Result<Self, Error> {
-        let marker = |delivery: &Arc<Delivery<T>>| {
-            Ok(Marker {
-                mark: Mark {
-                    id: identify.identify(delivery)?,
-                    fingerprint: Fingerprint::of_record(&delivery.record),
-                },
-                offset: delivery.record.offset,
-            })
-        };
-        Ok(Self { each: batch.iter().map(marker).collect::<Result<_, Error>>()? })
+        let mut each = Vec::with_capacity(batch.len());
+        for delivery in batch.iter() {
+            let fingerprint = Fingerprint::of_record(&delivery.record);
+            let mark = Mark { id: identify.identify(delivery)?, fingerprint };
+            each.push(Marker { mark, offset: delivery.record.offset });
+        }
+        Ok(Self { each })
     }
 
     /// The lowest offset of the batch.
@@ -94,7 +91,8 @@ impl Messages {
     /// At the first message that had another payload before.
     pub fn decide(&self, pruned: Pruned, before: Vec<Mark>) -> Result<Decided, ConflictAt> {
         let before = before.into_iter().map(|mark| (mark.id, mark.fingerprint));
-        let mut seen: HashMap<_, _> = before.collect();
+        let mut seen: HashMap<_, _> = HashMap::with_capacity(before.len() + self.each.len());
+        seen.extend(before);
         let mut each = Vec::with_capacity(self.each.len());
         for (index, marker) in self.each.iter().enumerate() {
             if pruned.contains(marker.offset) {
@@ -114,10 +112,14 @@ impl Messages {
     /// The deliveries of the batch that are new, if any is.
     #[must_use]
     pub fn new_of<T>(&self, batch: &Batch<Delivery<T>>, decided: &Decided) -> Option<New<T>> {
-        let new = || decided.each.iter().enumerate().filter(|(_, it)| it.is_none());
-        let deliveries = new().map(|(index, _)| Arc::clone(&batch[index])).collect();
-        let marks = new().map(|(index, _)| self.each[index].mark).collect();
-        Batch::new(deliveries).map(|batch| New { batch, marks })
+        let new = decided.each.iter().enumerate().filter(|(_, it)| it.is_none());
+        let mut deliveries = Vec::with_capacity(self.each.len());
+        let mut marks = Vec::with_capacity(self.each.len());
+        for (index, _) in new {
+            deliveries.push(Arc::clone(&batch[index]));
+            marks.push(self.each[index].mark);
+        }
+        Batch::new(deliveries).map(|batch| New { batch, marks: marks.into() })
     }
 }
 

@@ -16,13 +16,14 @@ pub struct Delta<'a> {
     pub mark: Mark,
 }
 
-/// The deltas of a batch, and those of each entity, by their index.
+/// The deltas of a batch, and which are of one entity.
 #[derive(Debug)]
 pub struct Deltas<'a> {
     rules: Rules,
     each: Vec<Delta<'a>>,
-    // Sorted, since all who sequence lock in this order.
-    of_entity: BTreeMap<&'a [u8], Vec<usize>>,
+    // Their indexes by entity, since all who sequence lock in this order, and those
+    // of one entity as they came.
+    sorted: Vec<usize>,
 }
 
 /// What a transaction met when it locked the entities of a batch.
@@ -108,7 +109,8 @@ pub enum Reason {
 }
 
 /// An entity while the deltas of a batch are gone through.
-struct Desk {
+struct Desk<'a> {
+    entity: &'a [u8],
     standing: Standing,
     before: Standing,
     // Parked before the batch.
@@ -134,11 +136,9 @@ impl<'a> Deltas<'a> {
         if let Some(index) = each.iter().position(|delta| !rules.allow(delta.revision)) {
             return Err(Refused { index, reason: Reason::NoRevision });
         }
-        let mut of_entity: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (index, delta) in each.iter().enumerate() {
-            of_entity.entry(delta.entity).or_default().push(index);
-        }
-        Ok(Self { rules, each, of_entity })
+        let mut sorted: Vec<_> = (0..each.len()).collect();
+        sorted.sort_by_key(|index| each[*index].entity);
+        Ok(Self { rules, each, sorted })
     }
 
     /// By which rules they are taken.
@@ -157,11 +157,21 @@ impl<'a> Deltas<'a> {
     /// entity.
     #[must_use]
     pub fn runs(&self) -> Vec<Run<'a>> {
-        self.of_entity.iter().map(|(entity, indexes)| self.run(entity, indexes)).collect()
+        let mut deltas = Vec::new();
+        let run = |indexes: &[usize]| {
+            deltas.clear();
+            deltas.extend(indexes.iter().map(|index| self.each[*index]));
+            self.run(&mut deltas)
+        };
+        self.entities().map(run).collect()
     }
 
-    fn run(&self, entity: &'a [u8], indexes: &[usize]) -> Run<'a> {
-        let mut deltas: Vec<_> = indexes.iter().map(|index| self.each[*index]).collect();
+    /// The indexes of the deltas of each entity, sorted by entity.
+    fn entities(&self) -> impl Iterator<Item = &[usize]> {
+        self.sorted.chunk_by(|one, other| self.each[*one].entity == self.each[*other].entity)
+    }
+
+    fn run(&self, deltas: &mut [Delta<'a>]) -> Run<'a> {
         if !self.rules.newest_wins {
             // All of them pass in one transaction, in whichever order they come.
             deltas.sort_by_key(|delta| delta.revision);
@@ -171,7 +181,7 @@ impl<'a> Deltas<'a> {
             false => pair[0].revision.checked_add(1) == Some(pair[1].revision),
         });
         let before = deltas[0].revision.saturating_sub(1);
-        let Delta { revision: last, mark, .. } = deltas[deltas.len() - 1];
+        let Delta { entity, revision: last, mark } = deltas[deltas.len() - 1];
         let (from, to) = match (is_one, self.rules.newest_wins) {
             (true, true) => (i64::MIN, before),
             (true, false) => (before, before),
@@ -185,12 +195,8 @@ impl<'a> Deltas<'a> {
     #[must_use]
     pub fn waiting(&self, standings: &[Option<Standing>]) -> Vec<&'a [u8]> {
         let waits = |standing: &Option<Standing>| standing.is_some_and(|it| it.held > 0);
-        self.of_entity
-            .keys()
-            .zip(standings)
-            .filter(|(_, standing)| waits(standing))
-            .map(|(entity, _)| *entity)
-            .collect()
+        let waiting = self.entities().zip(standings).filter(|(_, standing)| waits(standing));
+        waiting.map(|(indexes, _)| self.each[indexes[0]].entity).collect()
     }
 
     /// Decides, knowing what the transaction met.
@@ -203,38 +209,47 @@ impl<'a> Deltas<'a> {
     ///
     /// When there is not a standing for each run.
     pub fn decide(&self, met: Met<'a>) -> Result<Plan<'a>, Refused> {
-        let mut desks = self.desks(met);
-        let mut plan = Plan::default();
-        for index in 0..self.each.len() {
-            plan.verdicts.push(Verdict::Kept(Outcome::Stale));
-            let desk = desks.get_mut(self.each[index].entity).expect("each entity has a desk");
-            self.add(index, desk, &mut plan)?;
+        let (mut desks, desk_of) = self.desks(met);
+        let mut plan = Plan {
+            verdicts: vec![Verdict::Kept(Outcome::Stale); self.each.len()],
+            passed: Vec::with_capacity(self.each.len()),
+            ..Plan::default()
+        };
+        for (index, desk) in desk_of.into_iter().enumerate() {
+            self.add(index, &mut desks[desk], &mut plan)?;
         }
-        for (entity, desk) in &mut desks {
-            self.release(entity, desk, &mut plan);
+        for desk in &mut desks {
+            self.release(desk, &mut plan);
         }
         // What is tried alone is tried when there is nothing else.
-        if plan.passed.is_empty() {
-            let alone = desks.iter_mut().find(|(_, desk)| desk.can_release());
-            if let Some((entity, desk)) = alone {
-                plan.release_one(entity, desk);
-            }
+        if plan.passed.is_empty()
+            && let Some(desk) = desks.iter_mut().find(|desk| desk.can_release())
+        {
+            plan.release_one(desk);
         }
-        for (entity, desk) in desks {
-            self.close(entity, desk, &mut plan)?;
+        for desk in desks {
+            self.close(desk, &mut plan)?;
         }
         Ok(plan)
     }
 
-    fn desks(&self, met: Met<'a>) -> BTreeMap<&'a [u8], Desk> {
+    /// A desk for each entity, sorted, and at which each delta is.
+    fn desks(&self, met: Met<'a>) -> (Vec<Desk<'a>>, Vec<usize>) {
         let Met { standings, stored, careful } = met;
-        let desk = |((entity, indexes), standing): ((&&'a [u8], &Vec<usize>), Option<Standing>)| {
-            let is_settled = standing.is_none();
+        let mut desks = Vec::with_capacity(standings.len());
+        let mut desk_of = vec![0; self.each.len()];
+        for (indexes, standing) in self.entities().zip(standings) {
+            for index in indexes {
+                desk_of[*index] = desks.len();
+            }
+            let entity = self.each[indexes[0]].entity;
             let first = indexes.iter().map(|index| self.each[*index].revision).min();
             let before = first.unwrap_or(self.rules.base()).saturating_sub(1);
+            let is_settled = standing.is_none();
             // Where it stood, whose run began there.
             let standing = standing.unwrap_or(Standing { revision: before, held: 0, last: None });
-            let desk = Desk {
+            desks.push(Desk {
+                entity,
                 standing,
                 before: standing,
                 stored: BTreeMap::new(),
@@ -242,20 +257,18 @@ impl<'a> Deltas<'a> {
                 likes: BTreeMap::new(),
                 is_careful: careful.contains(entity),
                 is_settled,
-            };
-            (*entity, desk)
-        };
-        let mut desks: BTreeMap<_, _> = self.of_entity.iter().zip(standings).map(desk).collect();
+            });
+        }
         for Key { entity, revision, mark, withheld } in stored {
-            if let Some(desk) = desks.get_mut(&*entity) {
-                desk.stored.insert(revision, (mark, withheld));
+            if let Ok(desk) = desks.binary_search_by(|desk| desk.entity.cmp(&entity)) {
+                desks[desk].stored.insert(revision, (mark, withheld));
             }
         }
-        desks
+        (desks, desk_of)
     }
 
-    fn add(&self, index: usize, desk: &mut Desk, plan: &mut Plan<'a>) -> Result<(), Refused> {
-        let Delta { entity, revision, mark } = self.each[index];
+    fn add(&self, index: usize, desk: &mut Desk<'a>, plan: &mut Plan<'a>) -> Result<(), Refused> {
+        let Delta { revision, mark, .. } = self.each[index];
         let at = desk.standing.revision;
         let other = match revision {
             _ if revision < at => None,
@@ -285,14 +298,14 @@ impl<'a> Deltas<'a> {
         if desk.stored.remove(&revision).is_some() {
             // It waits for nothing more: its like is here.
             desk.standing.held -= 1;
-            plan.taken.push((entity, revision));
+            plan.taken.push((desk.entity, revision));
         }
         self.pass(index, desk, plan);
-        self.release(entity, desk, plan);
+        self.release(desk, plan);
         Ok(())
     }
 
-    fn pass(&self, index: usize, desk: &mut Desk, plan: &mut Plan<'a>) {
+    fn pass(&self, index: usize, desk: &mut Desk<'a>, plan: &mut Plan<'a>) {
         let Delta { revision, mark, .. } = self.each[index];
         plan.verdicts[index] = Verdict::Passed(plan.passed.len());
         plan.passed.push(Passed::Own(index));
@@ -300,7 +313,7 @@ impl<'a> Deltas<'a> {
     }
 
     /// Lets pass what has waited for the revision at which an entity stands now.
-    fn release(&self, entity: &'a [u8], desk: &mut Desk, plan: &mut Plan<'a>) {
+    fn release(&self, desk: &mut Desk<'a>, plan: &mut Plan<'a>) {
         loop {
             if let Some(index) = desk.early.remove(&desk.standing.next()) {
                 self.pass(index, desk, plan);
@@ -308,7 +321,7 @@ impl<'a> Deltas<'a> {
                 && !desk.is_careful
                 && plan.released < self.rules.bounds.released
             {
-                plan.release_one(entity, desk);
+                plan.release_one(desk);
             } else {
                 return;
             }
@@ -316,7 +329,7 @@ impl<'a> Deltas<'a> {
     }
 
     /// Notes what is left of an entity.
-    fn close(&self, entity: &'a [u8], desk: Desk, plan: &mut Plan<'a>) -> Result<(), Refused> {
+    fn close(&self, desk: Desk<'a>, plan: &mut Plan<'a>) -> Result<(), Refused> {
         let expected = desk.standing.next();
         let rejects = self.rules.gaps == GapPolicy::Reject;
         if let Some((_, index)) = desk.early.first_key_value().filter(|_| rejects) {
@@ -330,13 +343,13 @@ impl<'a> Deltas<'a> {
         if desk.can_release() {
             plan.has_more = true;
         } else if desk.is_careful {
-            plan.exhausted.push(entity);
+            plan.exhausted.push(desk.entity);
         }
         let mut standing = desk.standing;
         standing.held += i32::try_from(desk.early.len()).unwrap_or(i32::MAX);
         plan.parked.extend(desk.early.into_values());
         if !desk.is_settled && standing != desk.before {
-            plan.settled.push((entity, standing));
+            plan.settled.push((desk.entity, standing));
         }
         Ok(())
     }
@@ -394,17 +407,17 @@ impl<'a> Plan<'a> {
         self.verdicts.iter().map(outcome).collect::<Outcomes>().with_more(self.has_more)
     }
 
-    fn release_one(&mut self, entity: &'a [u8], desk: &mut Desk) {
+    fn release_one(&mut self, desk: &mut Desk<'a>) {
         let revision = desk.standing.next();
         let (mark, _) = desk.stored.remove(&revision).expect("it is parked");
-        self.taken.push((entity, revision));
-        self.passed.push(Passed::Released(entity, revision));
+        self.taken.push((desk.entity, revision));
+        self.passed.push(Passed::Released(desk.entity, revision));
         self.released += 1;
         let held = desk.standing.held - 1;
         self.advance(desk, Standing { revision, held, last: Some(mark) });
     }
 
-    fn advance(&mut self, desk: &mut Desk, to: Standing) {
+    fn advance(&mut self, desk: &mut Desk<'a>, to: Standing) {
         desk.standing = to;
         for like in desk.likes.remove(&to.revision).unwrap_or_default() {
             self.verdicts[like] = Verdict::Kept(Outcome::Stale);
@@ -414,7 +427,7 @@ impl<'a> Plan<'a> {
 
 // ===== impl Desk =====
 
-impl Desk {
+impl Desk<'_> {
     /// Whether its next delta is parked, and may be tried.
     fn can_release(&self) -> bool {
         self.stored.get(&self.standing.next()).is_some_and(|(_, is_withheld)| !is_withheld)

@@ -59,11 +59,12 @@ const SEEN: &str = "SELECT id, fp FROM tidegate_inbox WHERE ns = $1 AND id = ANY
 
 // A row that is inserted and one that conflicts take different ways, and the
 // second one sees only what the first one would have written: `slot` is the way
-// back to the arrays. Arrays of numbers are indexed in constant time; those of
-// bytes are not, which is why the marks go by the row. An entity that stands at
-// the base has one although nothing of it was applied, and it is not read. Those
-// that advanced, mostly all, are counted and not sent: their rows cost the other
-// side more than the rest of the answer.
+// back to the arrays, and below zero in what advanced. Arrays of numbers are
+// indexed in constant time; those of bytes are not, which is why the marks go by
+// the row. One that conflicts and does not advance is locked all the same, and
+// not answered with, so that where it stands takes another statement: to write
+// and to send what it has already costs more for those that advance, mostly all.
+// The rows come in the order of the arrays, and so are locked in it.
 const STAND: &str = "\
 WITH stood AS (
     INSERT INTO tidegate_entity AS e (ns, ent, slot, rev, held, last_id, last_fp)
@@ -72,26 +73,26 @@ WITH stood AS (
         substr($7, r.slot::int4 * 32 - 31, 16), substr($7, r.slot::int4 * 32 - 15, 16)
     FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int8[])
         WITH ORDINALITY AS r (ent, lo, hi, last, slot)
-    ORDER BY r.ent
     ON CONFLICT (ns, ent) DO UPDATE SET
-        slot = CASE WHEN e.held = 0 AND e.rev BETWEEN
-                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-            THEN -abs(excluded.slot) ELSE abs(excluded.slot) END,
-        rev = CASE WHEN e.held = 0 AND e.rev BETWEEN
-                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-            THEN ($6::int8[])[abs(excluded.slot)] ELSE e.rev END,
-        last_id = CASE WHEN e.held = 0 AND e.rev BETWEEN
-                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-            THEN excluded.last_id ELSE e.last_id END,
-        last_fp = CASE WHEN e.held = 0 AND e.rev BETWEEN
-                ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
-            THEN excluded.last_fp ELSE e.last_fp END
-    RETURNING slot::int8, rev, held::int8, last_id, last_fp
+        slot = -abs(excluded.slot),
+        rev = ($6::int8[])[abs(excluded.slot)],
+        last_id = excluded.last_id,
+        last_fp = excluded.last_fp
+    WHERE e.held = 0 AND e.rev BETWEEN
+        ($4::int8[])[abs(excluded.slot)] AND ($5::int8[])[abs(excluded.slot)]
+    RETURNING slot
 )
-SELECT locked.count, behind.slot, behind.rev, behind.held,
-    CASE WHEN behind.rev > $2 THEN behind.last_id END,
-    CASE WHEN behind.rev > $2 THEN behind.last_fp END
-FROM (SELECT count(*) FROM stood) AS locked LEFT JOIN stood AS behind ON behind.slot > 0";
+SELECT r.slot
+FROM unnest($4::int8[]) WITH ORDINALITY AS r (lo, slot)
+WHERE (SELECT count(*) FROM stood WHERE stood.slot < 0) < cardinality($4::int8[])
+    AND NOT EXISTS (SELECT FROM stood WHERE stood.slot = -r.slot)";
+
+// An entity that stands at the base has a message although nothing of it was
+// applied, and it is not read.
+const STANDING: &str = "\
+SELECT ent, rev, held,
+    CASE WHEN rev > $2 THEN last_id END, CASE WHEN rev > $2 THEN last_fp END
+FROM tidegate_entity WHERE ns = $1 AND ent = ANY($3::bytea[])";
 
 // Its rows are locked already, so their order does not matter.
 const SETTLE: &str = "\
@@ -156,6 +157,10 @@ impl Statements for Postgres {
                 marks(runs.iter().map(|it| it.mark)),
             ],
         )
+    }
+
+    fn standing(&self, ns: i32, base: i64, entities: &[&[u8]]) -> Statement {
+        statement(STANDING, [ns.into(), base.into(), bytes(entities.iter())])
     }
 
     fn settle(&self, ns: i32, standings: &[(&[u8], &Standing)]) -> Statement {

@@ -44,12 +44,8 @@ WITH r AS (
         value ->> 2 AS lo, value ->> 3 AS hi
     FROM json_each($3)
 )
-SELECT locked.count, behind.*
-FROM (SELECT count(*) AS count FROM r) AS locked LEFT JOIN (
-    SELECT slot, ifnull(e.rev, $2), ifnull(e.held, 0), e.last_id, e.last_fp
-    FROM r LEFT JOIN tidegate_entity e ON e.ns = $1 AND e.ent = r.ent
-    WHERE NOT (ifnull(e.held, 0) = 0 AND ifnull(e.rev, $2) BETWEEN lo AND hi)
-) AS behind;
+SELECT slot FROM r LEFT JOIN tidegate_entity e ON e.ns = $1 AND e.ent = r.ent
+WHERE NOT (ifnull(e.held, 0) = 0 AND ifnull(e.rev, $2) BETWEEN lo AND hi);
 WITH r AS (
     SELECT substr($4, value ->> 0, value ->> 1) AS ent, value ->> 2 AS lo, value ->> 3 AS hi,
         value ->> 4 AS last, substr($4, value ->> 5, 16) AS id, substr($4, value ->> 6, 16) AS fp
@@ -61,6 +57,12 @@ FROM r LEFT JOIN tidegate_entity e ON e.ns = $1 AND e.ent = r.ent
 WHERE ifnull(e.held, 0) = 0 AND ifnull(e.rev, $2) BETWEEN r.lo AND r.hi
 ON CONFLICT (ns, ent) DO UPDATE SET
     rev = excluded.rev, last_id = excluded.last_id, last_fp = excluded.last_fp";
+
+const STANDING: &str = "\
+SELECT ent, rev, held,
+    CASE WHEN rev > $2 THEN last_id END, CASE WHEN rev > $2 THEN last_fp END
+FROM tidegate_entity
+WHERE ns = $1 AND ent IN (SELECT substr($4, value ->> 0, value ->> 1) FROM json_each($3))";
 
 const SETTLE: &str = "\
 INSERT INTO tidegate_entity (ns, ent, rev, held, last_id, last_fp)
@@ -130,6 +132,11 @@ impl Statements for Sqlite {
             row.start(&run.mark.fingerprint.to_bytes());
         });
         statement(STAND, packed.after([ns.into(), base.into()]))
+    }
+
+    fn standing(&self, ns: i32, base: i64, entities: &[&[u8]]) -> Statement {
+        let packed = Packed::of(entities, |entity, row| row.bytes(entity));
+        statement(STANDING, packed.after([ns.into(), base.into()]))
     }
 
     fn settle(&self, ns: i32, standings: &[(&[u8], &Standing)]) -> Statement {

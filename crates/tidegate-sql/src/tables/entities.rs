@@ -10,7 +10,8 @@ use crate::Txn;
 /// that stand where their run begins. Returns for each, in order, where it
 /// stands if it did not.
 ///
-/// An entity that is not there yet stands at `base`.
+/// An entity that is not there yet stands at `base`. One statement, if all
+/// advance; else two.
 ///
 /// # Errors
 ///
@@ -19,21 +20,25 @@ pub async fn stand(txn: &Txn, base: i64, runs: &[Run<'_>]) -> Result<Vec<Option<
     let ns = txn.namespace().number();
     let rows = txn.query_all_raw(txn.statements().stand(ns, base, runs)).await?;
     let mut standings = vec![None; runs.len()];
-    let mut locked = 0;
+    let mut behind = Vec::with_capacity(rows.len());
     for row in &rows {
-        let mut columns = Columns::of(row);
-        locked = columns.next::<i64>()?;
-        let Some(slot) = columns.next::<Option<i64>>()? else { break };
-        let standing = Standing {
-            revision: columns.next()?,
-            held: columns.next::<i64>()?.try_into().map_err(|_| out_of_range("held"))?,
-            last: columns.optional_mark()?,
-        };
-        let slot = usize::try_from(slot - 1).map_err(|_| out_of_range("slot"))?;
-        *standings.get_mut(slot).ok_or_else(|| out_of_range("slot"))? = Some(standing);
+        let place = usize::try_from(Columns::of(row).next::<i64>()?).ok();
+        let index = place.and_then(|place| place.checked_sub(1)).filter(|it| *it < runs.len());
+        let index = index.ok_or_else(|| DbErr::Type("`slot` is out of range".to_owned()))?;
+        standings[index] = Some(Standing { revision: base, held: 0, last: None });
+        behind.push(runs[index].entity);
     }
-    if usize::try_from(locked) != Ok(runs.len()) {
-        return Err(DbErr::RecordNotInserted);
+    if behind.is_empty() {
+        return Ok(standings);
+    }
+    // A statement of its own: the last one did not see rows that were committed
+    // while it waited for them.
+    for row in &txn.query_all_raw(txn.statements().standing(ns, base, &behind)).await? {
+        let mut columns = Columns::of(row);
+        let entity: Vec<u8> = columns.next()?;
+        if let Ok(index) = runs.binary_search_by(|run| run.entity.cmp(&entity)) {
+            standings[index] = Some(columns.standing()?);
+        }
     }
     Ok(standings)
 }
@@ -42,10 +47,14 @@ pub async fn stand(txn: &Txn, base: i64, runs: &[Run<'_>]) -> Result<Vec<Option<
 ///
 /// # Errors
 ///
-/// When the database fails.
+/// When the database fails, or has not written them all.
 pub async fn settle(txn: &Txn, standings: &[(&[u8], &Standing)]) -> Result<(), DbErr> {
     let statement = txn.statements().settle(txn.namespace().number(), standings);
-    txn.execute_raw(statement).await.map(drop)
+    let written = txn.execute_raw(statement).await?.rows_affected();
+    match usize::try_from(written) == Ok(standings.len()) {
+        true => Ok(()),
+        false => Err(DbErr::RecordNotUpdated),
+    }
 }
 
 /// Locks one entity, and reads where it stands.
@@ -61,17 +70,13 @@ pub async fn lock(txn: &Txn, entity: &[u8]) -> Result<Option<Standing>, DbErr> {
     let values = [txn.namespace().number().into(), entity.to_vec().into()];
     let statement = Statement::from_sql_and_values(txn.get_database_backend(), sql, values);
     let row = txn.query_one_raw(statement).await?;
-    let standing = |row| {
-        let mut columns = Columns::of(row);
-        Ok(Standing {
-            revision: columns.next()?,
-            held: columns.next()?,
-            last: columns.optional_mark()?,
-        })
-    };
-    row.as_ref().map(standing).transpose()
+    row.as_ref().map(|row| Columns::of(row).standing()).transpose()
 }
 
-fn out_of_range(column: &str) -> DbErr {
-    DbErr::Type(format!("`{column}` is out of range"))
+// ===== impl Columns =====
+
+impl Columns<'_> {
+    fn standing(&mut self) -> Result<Standing, DbErr> {
+        Ok(Standing { revision: self.next()?, held: self.next()?, last: self.optional_mark()? })
+    }
 }
