@@ -67,6 +67,11 @@ impl<'a> Live<'a> {
         Ok(Self { bench, job, schema, producer, sent, written: 0 })
     }
 
+    /// Sets how often its members have a heartbeat under the consumer protocol.
+    pub(crate) async fn set_heartbeat(&self, interval: Duration) -> Result<()> {
+        topic::set_heartbeat(&self.job.bootstrap, &self.job.group, interval).await
+    }
+
     /// What each program is told.
     pub(crate) fn job_mut(&mut self) -> &mut Job {
         &mut self.job

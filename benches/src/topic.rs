@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rdkafka::{
     ClientConfig,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    admin::{
+        AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+    },
     client::DefaultClientContext,
     error::{KafkaError, RDKafkaErrorCode as Code},
     producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer},
@@ -152,6 +154,22 @@ fn is_there(admin: &AdminClient<DefaultClientContext>, name: &str, partitions: i
         let led = topic.partitions().iter().filter(|it| it.leader() >= 0).count();
         usize::try_from(partitions) == Ok(led)
     })
+}
+
+/// Sets how often the members of a group have a heartbeat under the consumer
+/// protocol.
+pub(crate) async fn set_heartbeat(bootstrap: &str, group: &str, interval: Duration) -> Result<()> {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
+    let millis = interval.as_millis().to_string();
+    let config = AlterConfig::new(ResourceSpecifier::Group(group))
+        .set("consumer.heartbeat.interval.ms", &millis);
+    for result in admin.alter_configs([&config], &AdminOptions::new()).await? {
+        if let Err((_, code)) = result {
+            bail!("setting the heartbeat interval of group {group}: {code}");
+        }
+    }
+    Ok(())
 }
 
 /// Deletes topics.

@@ -18,6 +18,8 @@ use crate::{
 
 const PARTITIONS: i32 = 8;
 const WORK: Duration = Duration::from_millis(5);
+// Under the consumer protocol the broker says it: 5 s by default, 100 ms at least.
+const HEARTBEAT: Duration = Duration::from_millis(100);
 
 type Properties = &'static [(&'static str, &'static str)];
 
@@ -85,6 +87,7 @@ impl Seen {
     async fn add(&mut self, bench: &Bench, side: &Side) -> Result<()> {
         let phase = bench.scaled(Duration::from_secs(6), Duration::from_secs(3));
         let mut live = Live::begin(bench, side).await?;
+        live.set_heartbeat(HEARTBEAT).await?;
         live.job_mut().work = WORK;
         // Enough for two members that have nothing else to do.
         let seconds = i32::try_from(phase.as_secs())? * 4;

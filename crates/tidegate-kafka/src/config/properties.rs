@@ -34,7 +34,7 @@ pub(super) const CLASSIC_DEFAULTS: &[(&str, &str)] = &[
     ("session.timeout.ms", "45000"),
     // How soon a rebalance is noticed: the client's 3 s are what a moved
     // partition waits.
-    ("heartbeat.interval.ms", "500"),
+    ("heartbeat.interval.ms", "200"),
 ];
 
 /// What the application may not set otherwise, since a guarantee rests on it.
