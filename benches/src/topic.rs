@@ -126,10 +126,13 @@ pub(crate) fn producer(bootstrap: &str) -> ClientConfig {
     config
 }
 
+fn admin(bootstrap: &str) -> Result<AdminClient<DefaultClientContext>> {
+    Ok(ClientConfig::new().set("bootstrap.servers", bootstrap).create()?)
+}
+
 /// Makes a topic, and waits until the broker knows it.
 pub(crate) async fn create(bootstrap: &str, name: &str, partitions: i32) -> Result<()> {
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
+    let admin = admin(bootstrap)?;
     let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     let options = AdminOptions::new().request_timeout(Some(PATIENCE));
     for result in admin.create_topics([&topic], &options).await? {
@@ -159,8 +162,7 @@ fn is_there(admin: &AdminClient<DefaultClientContext>, name: &str, partitions: i
 /// Sets how often the members of a group have a heartbeat under the consumer
 /// protocol.
 pub(crate) async fn set_heartbeat(bootstrap: &str, group: &str, interval: Duration) -> Result<()> {
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
+    let admin = admin(bootstrap)?;
     let millis = interval.as_millis().to_string();
     let config = AlterConfig::new(ResourceSpecifier::Group(group))
         .set("consumer.heartbeat.interval.ms", &millis);
@@ -174,8 +176,7 @@ pub(crate) async fn set_heartbeat(bootstrap: &str, group: &str, interval: Durati
 
 /// Deletes topics.
 pub(crate) async fn delete(bootstrap: &str, names: &[&str]) -> Result<()> {
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
+    let admin = admin(bootstrap)?;
     for result in admin.delete_topics(names, &AdminOptions::new()).await? {
         if let Err((name, code)) = result {
             bail!("deleting topic {name}: {code}");
