@@ -139,13 +139,15 @@ impl Kafka {
     pub async fn log(
         &self,
         topics: impl IntoIterator<Item = impl Into<Arc<str>>>,
-        meaning: impl Fn(&RawRecord) -> Meaning,
+        meaning: impl Fn(&RawRecord) -> Meaning + Send + 'static,
     ) -> Result<Log, KafkaFailure> {
         let topics: Vec<Arc<str>> = topics.into_iter().map(Into::into).collect();
         let kafka = self.clone();
-        let read = move || topic::read(&kafka, &topics);
-        let (records, bounds) = run(read).await?;
-        Ok(Log::new(records, meaning).with_bounds(bounds))
+        run(move || {
+            let (records, bounds) = topic::read(&kafka, &topics)?;
+            Ok(Log::new(records, meaning).with_bounds(bounds))
+        })
+        .await
     }
 
     /// Reads a group's committed offsets once.

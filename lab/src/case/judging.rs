@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use tidegate_oracle::{Evidence as Judged, Findings, Log, Queries, Rules, Tables, judge, ledger};
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{Case, Collected};
 use crate::{evidence::MemberEvidence, member::Counters};
@@ -25,7 +25,9 @@ impl Case {
         evidence.committed = Some(self.collected().committed.clone());
         evidence.log = self.read_log().await?;
         Tables::new(self.schema.url(), queries).read(&mut evidence).await?;
-        let findings = judge(&evidence, rules);
+        // As much work as there are records, which must not keep the other
+        // experiments from looking.
+        let findings = spawn_blocking(move || judge(&evidence, rules)).await?;
         let mut collected = self.collected();
         collected.findings = Some(findings.clone());
         Ok(findings)
@@ -42,12 +44,13 @@ impl Case {
     async fn read_log(&self) -> Result<Log> {
         let meaning = || ledger::meaning(ledger::AMOUNT_LIMIT);
         let log = self.reader().log([self.topic.as_str()], meaning()).await?;
-        let there = log.inputs().iter().map(|it| &it.record);
-        let records: BTreeMap<_, _> = {
-            let collected = self.collected();
-            let all = collected.before.iter().chain(there);
-            all.map(|it| (it.place.clone(), it.clone())).collect()
-        };
+        let before = self.collected().before.clone();
+        if before.is_empty() {
+            return Ok(log);
+        }
+        let there = log.inputs().iter().map(|it| it.record.clone());
+        let all = before.into_iter().chain(there);
+        let records: BTreeMap<_, _> = all.map(|it| (it.place.clone(), it)).collect();
         Ok(Log::new(records.into_values(), meaning()).with_bounds(log.bounds().clone()))
     }
 

@@ -217,7 +217,12 @@ async fn defenceless(case: &Case, guard: bool) -> Result<(Members, Vec<Place>)> 
     let account = "CREATE TABLE account (name text PRIMARY KEY, balance bigint NOT NULL)";
     case.schema.execute(account).await?;
     let members = begin(case, arguments("zombie"), arguments("other"), &records).await?;
-    let places = passed_by(case, &members, Point::BeforeBegin, &records).await?;
+    let caught = catch(case, &members, Point::BeforeBegin, &records).await?;
+    let woken_at = freeze(case, &members, &caught).await?;
+    // Else the two lock accounts in their own orders, and the database may end
+    // the zombie's transaction for it.
+    case.consumed().await?;
+    let places = wake(case, &members, caught, woken_at).await?;
     Ok((members, places))
 }
 
