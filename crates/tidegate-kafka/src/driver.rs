@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  poll loop:  reports · main queue · commit results · events · look-ups ·
-//!              drains · membership · partitions · reading · stalls · shutdown
+//!              drains · membership · partitions · reading · stalls ·
+//!              heartbeat · shutdown
 //! ```
 //!
 //! What decides is in values that know no client: [`membership`], [`start`],
@@ -33,6 +34,7 @@
 //! | 17. The main queue is emptied each turn; an error is shown once in 10 s | `an_error_that_repeats_is_shown_once_in_ten_seconds` |
 //! | 18. What no member has is seen from outside only | `offsets_are_set_only_while_the_group_is_stopped` (the group's lag and members) |
 //! | 19. A client that missed what the broker gave it, or wants back, is replaced | `what_was_given_and_is_not_known_asks_for_another_client`, `what_was_to_be_given_back_and_is_kept_asks_for_another_client`; lab `client-traps` |
+//! | 20. In the classic protocols the client is made to look for a heartbeat in time | `an_idle_member_sends_its_heartbeats_when_they_are_due` |
 //! | Start 1. All questions go out at once; answers of other numbers are dropped | `all_questions_go_out_at_once_and_are_needed`, `answers_with_other_numbers_are_not_taken` |
 //! | Start 2. A question has no time limit of its own: the client would abort | lab `client-traps` |
 //! | Start 3. Without a commit the policy chooses, and the choice is committed first | `a_partition_starts_where_the_policy_says` |
@@ -48,6 +50,7 @@ mod checks;
 mod commits;
 mod context;
 mod feed;
+mod heartbeat;
 mod lookup;
 mod membership;
 mod partition;
@@ -80,6 +83,7 @@ use self::{
     checks::Checks,
     commits::Commits,
     context::{Context, Rebalance},
+    heartbeat::Heartbeat,
     lookup::Lookup,
     membership::Membership,
     partition::{Partition, Stage},
@@ -244,6 +248,7 @@ struct Client<'c> {
     /// An event that came while another one was not answered.
     waiting: Option<Rebalance>,
     checks: Checks,
+    heartbeat: Heartbeat<'c>,
     suspended: bool,
     phase: Phase,
     rebuild: Option<String>,
@@ -269,6 +274,7 @@ impl<'c> Client<'c> {
     fn new(driver: &'c mut Driver, consumer: &'c Consumer, asker: Asker) -> Self {
         let now = Instant::now();
         let session = driver.session;
+        let heartbeat = Heartbeat::new(&driver.settings, consumer.client(), now);
         Self {
             driver,
             consumer,
@@ -284,6 +290,7 @@ impl<'c> Client<'c> {
             draining: None,
             waiting: None,
             checks: Checks::new(now),
+            heartbeat,
             suspended: false,
             phase: Phase::Serving,
             rebuild: None,

@@ -4,8 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use tidegate_kafka::{PartitionState, PositionError, ServeError, StartPosition};
-use tidegate_testkit::{ApiKey, BrokerConfig, ErrorCode};
+use tidegate_kafka::{KafkaConfig, PartitionState, PositionError, ServeError, StartPosition};
+use tidegate_testkit::{ApiKey, BrokerConfig, ErrorCode, Request};
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
@@ -41,6 +41,35 @@ async fn a_commit_that_fails_is_sent_again() {
     broker.fail_requests(ApiKey::OFFSET_COMMIT, &errors);
     let member = Member::start(config(&broker), &journal, takes(1));
     consumed(&broker).await;
+    member.end().await.unwrap();
+    journal.assert_exact(&broker);
+}
+
+// Of itself the client of an idle member looks twice a second whether one is due.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_member_sends_its_heartbeats_when_they_are_due() {
+    const HEARTBEATS: usize = 40;
+
+    let broker = broker(1, 1);
+    let journal = Journal::default();
+    let config = KafkaConfig::new(broker.bootstrap(), GROUP)
+        .property("heartbeat.interval.ms", "50")
+        .topic_check(None);
+    let member = Member::start(config, &journal, takes(0));
+    consumed(&broker).await;
+    broker.track_requests();
+    let began = Instant::now();
+    until("heartbeats come", || {
+        let is_heartbeat = |it: &Request| it.api == ApiKey::HEARTBEAT;
+        broker.requests().into_iter().filter(is_heartbeat).count() >= HEARTBEATS
+    })
+    .await;
+    // Some 2.5 s, and 20 s without help.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(12), "{HEARTBEATS} heartbeats came within {took:?}");
+    // What makes it look is no request, and nothing was there to be committed.
+    let commits = broker.requests().into_iter().filter(|it| it.api == ApiKey::OFFSET_COMMIT);
+    assert_eq!(commits.count(), 0);
     member.end().await.unwrap();
     journal.assert_exact(&broker);
 }

@@ -33,9 +33,8 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
 pub(super) const CLASSIC_DEFAULTS: &[(&str, &str)] = &[
     ("session.timeout.ms", "45000"),
     // How soon a rebalance is noticed: the client's 3 s are what a moved
-    // partition waits. It looks whether one is due when its main thread wakes up:
-    // for an answer, and by itself about twice a second.
-    ("heartbeat.interval.ms", "200"),
+    // partition waits.
+    ("heartbeat.interval.ms", "100"),
 ];
 
 /// What the application may not set otherwise, since a guarantee rests on it.

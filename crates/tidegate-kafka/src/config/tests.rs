@@ -63,8 +63,8 @@ fn a_drain_that_cannot_fit_is_refused() {
 #[test]
 fn a_session_has_room_for_its_heartbeats() {
     check(
-        &config().property("session.timeout.ms", "500"),
-        "a session of 500ms is too short for heartbeats each 200ms: it has to be three times as long \
+        &config().property("session.timeout.ms", "250"),
+        "a session of 250ms is too short for heartbeats each 100ms: it has to be three times as long \
          at least",
     );
 }

@@ -39,6 +39,7 @@ impl Client<'_> {
             self.serve_partitions(now);
             let busy = self.is_serving() && self.feed(now);
             self.watch_for_stalls(now);
+            self.look_for_heartbeat(now);
             self.check_around(now);
             self.publish(now);
             if let Some(end) = self.serve_shutdown(now) {
