@@ -274,7 +274,7 @@ impl<'c> Client<'c> {
     fn new(driver: &'c mut Driver, consumer: &'c Consumer, asker: Asker) -> Self {
         let now = Instant::now();
         let session = driver.session;
-        let heartbeat = Heartbeat::new(&driver.settings, consumer.client(), now);
+        let heartbeat = Heartbeat::new(&driver.settings, consumer, now);
         Self {
             driver,
             consumer,

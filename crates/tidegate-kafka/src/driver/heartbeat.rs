@@ -10,10 +10,10 @@
 
 use std::time::Duration;
 
-use rdkafka::{TopicPartitionList, client::Client as Handle};
+use rdkafka::{TopicPartitionList, consumer::Consumer as _};
 use tokio::time::Instant;
 
-use super::{Client, Context, Phase};
+use super::{Client, Consumer, Phase};
 use crate::{
     config::{GroupProtocol, Settings},
     ffi::{self, Queue},
@@ -27,16 +27,17 @@ pub(super) struct Heartbeat<'c> {
     refusals: Queue<'c>,
 }
 
-// It looks so often in an interval: a heartbeat is late by a quarter at most.
+// It looks so often in an interval: a heartbeat is late by a quarter at most, and
+// a turn of the loop.
 const LOOKS: u32 = 4;
 
 impl<'c> Heartbeat<'c> {
-    pub(super) fn new(settings: &Settings, client: &'c Handle<Context>, now: Instant) -> Self {
+    pub(super) fn new(settings: &Settings, consumer: &'c Consumer, now: Instant) -> Self {
         let every = match settings.protocol {
             GroupProtocol::Classic(session) => Some(session.heartbeat / LOOKS),
             GroupProtocol::Consumer(_) => None,
         };
-        Self { every, last: now, refusals: Queue::new(client) }
+        Self { every, last: now, refusals: Queue::new(consumer.client()) }
     }
 
     fn is_due(&mut self, now: Instant) -> bool {
