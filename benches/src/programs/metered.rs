@@ -2,9 +2,11 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
+use pin_project::pin_project;
 use tidegate::prelude::Delivery;
 use tower_service::Service;
 
@@ -14,22 +16,32 @@ use crate::meter::Meter;
 /// is durable then.
 pub(super) struct Metered<S> {
     inner: S,
-    meter: Meter,
+    // Of this stack alone: all stacks share the meter, and what counts its handles
+    // would be written by all processors for each record.
+    meter: Arc<Meter>,
 }
+
+#[pin_project]
+pub(super) struct ResponseFuture<F> {
+    #[pin]
+    inner: F,
+    partition: i32,
+    offset: i64,
+    meter: Arc<Meter>,
+}
+
+// ===== impl Metered =====
 
 impl<S> Metered<S> {
     pub(super) fn new(inner: S, meter: Meter) -> Self {
-        Self { inner, meter }
+        Self { inner, meter: Arc::new(meter) }
     }
 }
 
-impl<S> Service<Delivery> for Metered<S>
-where
-    S: Service<Delivery, Future: Send + 'static>,
-{
+impl<S: Service<Delivery>> Service<Delivery> for Metered<S> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -37,12 +49,23 @@ where
 
     fn call(&mut self, delivery: Delivery) -> Self::Future {
         let (partition, offset) = (delivery.record.partition.partition, delivery.record.offset);
-        let meter = self.meter.clone();
-        let call = self.inner.call(delivery);
-        Box::pin(async move {
-            let response = call.await?;
-            meter.note_at(partition, offset);
-            Ok(response)
-        })
+        let inner = self.inner.call(delivery);
+        ResponseFuture { inner, partition, offset, meter: Arc::clone(&self.meter) }
+    }
+}
+
+// ===== impl ResponseFuture =====
+
+impl<F, T, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let response = ready!(this.inner.poll(cx))?;
+        this.meter.note_at(*this.partition, *this.offset);
+        Poll::Ready(Ok(response))
     }
 }

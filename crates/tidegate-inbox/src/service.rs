@@ -14,13 +14,15 @@ use tidegate_core::{
     take_ready,
 };
 use tidegate_sql::{
-    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable,
+    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner,
+    inbox::{self, Claimed},
+    is_unreachable,
     tables::markers::Claim,
 };
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{Conflict, Inbox, TopicChanged};
+use crate::{Conflict, Inbox, TopicChanged, streak::Streak};
 
 /// Begins a transaction, marks the messages, calls the inner service with those
 /// that are new, checks the lease, and commits.
@@ -31,8 +33,15 @@ pub struct InboxService<S, I = ByValue> {
     inner: S,
     inbox: Inbox,
     identify: I,
-    // Whether the partition of this stack is known to the inbox.
-    entered: Arc<AtomicBool>,
+    known: Arc<Known>,
+}
+
+/// What all lanes know of the partition of this stack.
+#[derive(Debug, Default)]
+struct Known {
+    // Whether the inbox knows it.
+    entered: AtomicBool,
+    streak: Streak,
 }
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -45,7 +54,7 @@ const FAILURES: u32 = 3;
 
 impl<S, I> InboxService<S, I> {
     pub(crate) fn new(inner: S, inbox: Inbox, identify: I) -> Self {
-        Self { inner, inbox, identify, entered: Arc::default() }
+        Self { inner, inbox, identify, known: Arc::default() }
     }
 
     /// A reference to the inner service.
@@ -86,7 +95,7 @@ where
         let call = Call {
             inbox: self.inbox.clone(),
             lease: Lease::clone(&batch.first().lease),
-            entered: Arc::clone(&self.entered),
+            known: Arc::clone(&self.known),
         };
         let messages = Messages::of(&self.identify, &batch);
         // Boxed, as is each call to the database: the future is large, and one
@@ -99,7 +108,7 @@ where
 struct Call {
     inbox: Inbox,
     lease: Lease,
-    entered: Arc<AtomicBool>,
+    known: Arc<Known>,
 }
 
 impl Call {
@@ -147,16 +156,21 @@ impl Call {
         batch: &Batch<Delivery<T>>,
         messages: &Messages,
     ) -> Result<(TxnOwner, Decided), Error> {
+        let mut expected = self.known.streak.is_long();
         loop {
             self.enter(batch, messages).await?;
             let owner = self.begin(batch).await?;
-            let claim = inbox::claim(&owner.txn(), &self.lease, messages).await;
-            if let Some(claim) = claim.map_err(EffectError::from)? {
-                let decided = self.decide(batch, messages, claim)?;
-                return Ok((owner, decided));
+            let claimed = inbox::claim(&owner.txn(), &self.lease, messages, expected).await;
+            match claimed.map_err(EffectError::from)? {
+                Claimed::Met(claim) => {
+                    let decided = self.decide(batch, messages, claim);
+                    self.known.streak.note(decided.as_ref().is_ok_and(Decided::is_all_new));
+                    return Ok((owner, decided?));
+                }
+                // It was known when the lease began: somebody cleared the table.
+                Claimed::Unknown => self.known.entered.store(false, Ordering::Release),
+                Claimed::Before => expected = false,
             }
-            // It was known when the lease began: somebody cleared the table.
-            self.entered.store(false, Ordering::Release);
         }
     }
 
@@ -165,14 +179,14 @@ impl Call {
     /// In a transaction of its own: in that of the batch, all lanes would wait
     /// for an effect that takes its time.
     async fn enter<T>(&self, batch: &Batch<Delivery<T>>, messages: &Messages) -> Result<(), Error> {
-        if self.entered.load(Ordering::Acquire) {
+        if self.known.entered.load(Ordering::Acquire) {
             return Ok(());
         }
         let owner = self.begin(batch).await?;
         inbox::enter(&owner.txn(), &self.lease, messages).await.map_err(EffectError::from)?;
         self.check_lease()?;
         owner.commit().await.map_err(EffectError::from)?;
-        self.entered.store(true, Ordering::Release);
+        self.known.entered.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 mod common;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -12,11 +13,12 @@ use std::{
     time::Duration,
 };
 
+use fastrand::Rng;
 use sea_orm::{ActiveValue::Set, EntityTrait as _};
 use tidegate_core::{
     Batch, Class, Condition, Delivery, Epoch, Error, Header, Identified, Lease, LeaseOwner,
     MessageId,
-    Outcome::{self, Applied, Duplicate},
+    Outcome::{self, Applied, Duplicate, TooOld},
     Outcomes, Record, Terms, TopicPartition,
 };
 use tidegate_inbox::{Conflict, Inbox, InboxLayer, InboxService};
@@ -84,6 +86,14 @@ where
     Ok(stack.clone().oneshot(batch).await?.into_iter().collect())
 }
 
+/// Sends nothing but news for as long as it takes a stack to expect more of them.
+async fn expect_news(stack: &InboxService<EffectService<Transfer>>, lease: &Lease, from: i64) {
+    for offset in from..from + 16 {
+        let outcomes = send(stack, batch(lease, &[offset])).await.expect("nothing is wrong");
+        assert_eq!(outcomes, [Applied]);
+    }
+}
+
 async fn revisions(test: &TestDatabase) -> Vec<i64> {
     test.ledger().await.iter().map(|row| row.revision).collect()
 }
@@ -136,6 +146,71 @@ async fn another_payload_is_a_conflict_that_overwrites_nothing() {
         let after: Vec<u8> = test.value("SELECT fp FROM tidegate_inbox").await;
         assert_eq!(before, after);
         assert_eq!(revisions(&test).await, [1]);
+    }
+}
+
+// What a stack expects is what it costs, and nothing else.
+#[tokio::test]
+async fn what_comes_unexpected_is_found_as_if_it_were_expected() {
+    for test in TestDatabase::each().await {
+        let (_owner, lease) = common::lease();
+        let stack = stack(&test);
+        expect_news(&stack, &lease, 100).await;
+        let outcomes = send(&stack, batch(&lease, &[1, 100, 2])).await.unwrap();
+        assert_eq!(outcomes, [Applied, Duplicate, Applied]);
+
+        expect_news(&stack, &lease, 200).await;
+        let twice = [delivery(&lease, 3, 3, 1), delivery(&lease, 4, 3, 1)];
+        let outcomes = send(&stack, batch_of(twice.to_vec())).await.unwrap();
+        assert_eq!(outcomes, [Applied, Duplicate]);
+
+        expect_news(&stack, &lease, 300).await;
+        let conflicting = [delivery(&lease, 5, 5, 1), delivery(&lease, 6, 1, 9)];
+        let error = send(&stack, batch_of(conflicting.to_vec())).await.unwrap_err();
+        assert_eq!(error.class(), Class::Poison);
+        assert_eq!(error.culprit().map(|it| it.offset), Some(6));
+
+        expect_news(&stack, &lease, 400).await;
+        test.execute("UPDATE tidegate_source SET floor = 500").await;
+        let outcomes = send(&stack, batch(&lease, &[499, 500])).await.unwrap();
+        assert_eq!(outcomes, [TooOld, Applied]);
+
+        expect_news(&stack, &lease, 600).await;
+        test.execute("DELETE FROM tidegate_source").await;
+        assert_eq!(send(&stack, batch(&lease, &[616])).await.unwrap(), [Applied]);
+
+        let mut low = revisions(&test).await;
+        low.retain(|revision| *revision < 100);
+        assert_eq!(low, [1, 2, 3]);
+        assert_eq!(test.count("ledger").await, 3 + 5 * 16 + 2);
+        assert_eq!(test.count("tidegate_inbox").await, 3 + 5 * 16 + 2);
+    }
+}
+
+// A stream that repeats itself by turns, against a set of the messages.
+#[tokio::test]
+async fn a_stream_has_each_message_once_whatever_was_expected() {
+    for test in TestDatabase::each().await {
+        let (_owner, lease) = common::lease();
+        let stack = stack(&test);
+        let mut random = Rng::with_seed(7);
+        let mut known = BTreeSet::new();
+        let mut next = 0;
+        for round in 0..200 {
+            // Long stretches of news, and shorter ones of anything.
+            let repeats = if round % 50 < 40 { 0.004 } else { 0.4 };
+            let mut offsets = BTreeSet::new();
+            for _ in 0..random.usize(1..6) {
+                let again = next > 0 && random.f64() < repeats;
+                offsets.insert(if again { random.i64(0..next) } else { next });
+                next += i64::from(!again);
+            }
+            let offsets: Vec<_> = offsets.into_iter().collect();
+            let new = |offset: &i64| if known.insert(*offset) { Applied } else { Duplicate };
+            let expected: Vec<_> = offsets.iter().map(new).collect();
+            assert_eq!(send(&stack, batch(&lease, &offsets)).await.unwrap(), expected);
+        }
+        assert_eq!(revisions(&test).await, (0..next).collect::<Vec<_>>());
     }
 }
 
@@ -299,22 +374,29 @@ impl Service<InTxn> for Held {
 #[tokio::test]
 async fn a_concurrent_duplicate_waits_for_the_first() {
     let Some(test) = TestDatabase::postgres().await else { return };
-    for (failures, outcome) in [(0, Duplicate), (1, Applied)] {
+    let cases =
+        [(10, 0, Duplicate, 0), (11, 1, Applied, 0), (12, 0, Duplicate, 1), (13, 1, Applied, 1)];
+    for (id, failures, outcome, streaks) in cases {
         let (_owner, lease) = common::lease();
-        let id = 10 + i64::from(failures);
+        let other = stack(&test);
+        for streak in 0..streaks {
+            expect_news(&other, &lease, 100 * (id + streak)).await;
+        }
         let (held, mut done) = Held::failing(failures);
         let gate = Arc::clone(&held.gate);
         let first = layer(&test).layer(held).oneshot(batch(&lease, &[id]));
         let first = tokio::spawn(first);
         done.recv().await.unwrap();
-        let second = tokio::spawn(stack(&test).oneshot(batch(&lease, &[id])));
+        let second = tokio::spawn(other.oneshot(batch(&lease, &[id])));
         test.until_blocked("tidegate_inbox").await;
         assert!(!second.is_finished());
         gate.add_permits(1);
         assert_eq!(first.await.unwrap().is_err(), failures > 0);
         assert_eq!(second.await.unwrap().unwrap(), Outcomes::all(outcome, 1));
     }
-    assert_eq!(revisions(&test).await, [10, 11]);
+    let mut revisions = revisions(&test).await;
+    revisions.retain(|revision| *revision < 100);
+    assert_eq!(revisions, [10, 11, 12, 13]);
 }
 
 // The lanes of a partition share its row, and each stack looks at it once.
@@ -348,7 +430,11 @@ async fn overlapping_batches_do_not_deadlock() {
             // The same messages, each worker in an order of its own.
             let offsets = (0..50).map(|n| round * 50 + (n * 7 + worker * 13) % 50);
             let batch = batch(&lease, &offsets.collect::<Vec<_>>());
-            tasks.push(tokio::spawn(stack(&test).oneshot(batch)));
+            let stack = stack(&test);
+            if worker % 2 == 0 {
+                expect_news(&stack, &lease, 1_000 * (1 + 4 * round + worker)).await;
+            }
+            tasks.push(tokio::spawn(stack.oneshot(batch)));
         }
         let mut applied = 0;
         for task in tasks {

@@ -39,6 +39,12 @@ pub(crate) trait Statements: Send + Sync {
     /// No row: the partition is not there.
     fn claim(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement;
 
+    /// As [`claim`](Self::claim), and may fail as a violation of a unique
+    /// constraint where a message was claimed before, if that costs less.
+    fn claim_new(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement {
+        self.claim(ns, partition, markers)
+    }
+
     /// Reads the fingerprints of messages: `id`, `fp`.
     fn seen(&self, ns: i32, ids: &[&[u8]]) -> Statement;
 

@@ -42,6 +42,18 @@ pub struct Step {
     pub offsets: i64,
 }
 
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The messages are claimed, but for those that it met.
+    Met(Claim),
+    /// The partition is one that [`enter`] has not made known.
+    Unknown,
+    /// Some message was claimed before, which was not expected: the transaction
+    /// has failed, and the next one expects nothing.
+    Before,
+}
+
 /// Makes the partition of a lease known, or notes that the lease jumped.
 ///
 /// To be committed before a batch is claimed: it locks the partition, and with
@@ -67,14 +79,28 @@ pub async fn enter(txn: &Txn, lease: &Lease, messages: &Messages) -> Result<(), 
     }
 }
 
-/// Claims the messages of a batch. `None` is a partition that [`enter`] has not
-/// made known.
+/// Claims the messages of a batch. If they are `expected` to be new, that costs
+/// less where they are, and may take another transaction where one is not.
 ///
 /// # Errors
 ///
 /// When the database fails.
-pub async fn claim(txn: &Txn, lease: &Lease, messages: &Messages) -> Result<Option<Claim>, DbErr> {
-    markers::claim(txn, lease.partition(), &messages.markers()).await
+pub async fn claim(
+    txn: &Txn,
+    lease: &Lease,
+    messages: &Messages,
+    expected: bool,
+) -> Result<Claimed, DbErr> {
+    let (partition, markers) = (lease.partition(), messages.markers());
+    let claim = match expected {
+        true => markers::claim_new(txn, partition, &markers).await,
+        false => markers::claim(txn, partition, &markers).await,
+    };
+    match claim {
+        Ok(claim) => Ok(claim.map_or(Claimed::Unknown, Claimed::Met)),
+        Err(error) if expected && markers::is_before(&error) => Ok(Claimed::Before),
+        Err(error) => Err(error),
+    }
 }
 
 async fn resumed(

@@ -2,14 +2,14 @@
 
 mod common;
 
-use sea_orm::{ConnectionTrait as _, DbErr, Statement};
+use sea_orm::{ConnectionTrait as _, DbErr, QueryResult, Statement};
 use tidegate_core::{Fingerprint, MessageId, Record, TopicPartition};
 use tidegate_sql::{
     Txn,
     tables::{
         Mark,
         entities::{self, Run, Standing},
-        markers::{self, Marker, Pruned},
+        markers::{self, Claim, Marker, Pruned},
         parked::{self, Parking},
     },
 };
@@ -141,6 +141,31 @@ async fn a_batch_may_be_large() {
     }
 }
 
+/// PostgreSQL fails where SQLite answers.
+#[tokio::test]
+async fn what_is_expected_to_be_new_is_claimed_or_known_not_to_be() {
+    for test in TestDatabase::each().await {
+        let partition = TopicPartition::new("topic", 0);
+        let marker = |n: u8| Marker { mark: mark(n), offset: n.into() };
+        let (first, second) = (marker(1), marker(2));
+        commit(&test, async |txn| markers::enter(txn, &partition, None, 1).await).await;
+        let claim = commit(&test, async |txn| markers::claim_new(txn, &partition, &[&first]).await);
+        let pruned = Pruned { low: 1, floor: 1 };
+        assert_eq!(claim.await, Some(Claim { pruned, topic_id: None, before: Vec::new() }));
+        let owner = test.database.begin().await.expect("the database is there");
+        match markers::claim_new(&owner.txn(), &partition, &[&first, &second]).await {
+            Ok(claim) => {
+                assert!(!test.is_postgres());
+                assert_eq!(claim.expect("the partition is known").before, [first.mark]);
+            }
+            Err(error) => {
+                assert!(markers::is_before(&error), "{error}");
+                assert!(owner.commit().await.is_err());
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_unknown_partition_claims_nothing() {
     for test in TestDatabase::each().await {
@@ -170,18 +195,27 @@ async fn small_claims_are_not_planned_each_time() {
         let plans = commit(&test, async |txn| {
             markers::enter(txn, &partition, None, 0).await?;
             // PostgreSQL plans the first five for their values.
-            for n in 0..10 {
+            for n in 0..20 {
                 let marker = Marker { mark: mark(n), offset: n.into() };
-                markers::claim(txn, &partition, &[&marker]).await?;
+                match n % 2 {
+                    0 => markers::claim(txn, &partition, &[&marker]).await?,
+                    _ => markers::claim_new(txn, &partition, &[&marker]).await?,
+                };
             }
             let sql = "SELECT custom_plans, generic_plans FROM pg_prepared_statements
                 WHERE statement LIKE 'WITH gate %'";
             let statement = Statement::from_string(txn.get_database_backend(), sql);
-            let row = txn.query_one_raw(statement).await?.expect("the claim is prepared");
-            Ok((row.try_get_by_index::<i64>(0)?, row.try_get_by_index::<i64>(1)?))
+            let plans = |row: QueryResult| {
+                Ok::<(i64, i64), DbErr>((row.try_get_by_index(0)?, row.try_get_by_index(1)?))
+            };
+            txn.query_all_raw(statement)
+                .await?
+                .into_iter()
+                .map(plans)
+                .collect::<Result<Vec<_>, _>>()
         })
         .await;
-        assert_eq!(plans, (5, 5));
+        assert_eq!(plans, [(5, 5); 2]);
     }
 }
 

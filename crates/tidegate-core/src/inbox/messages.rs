@@ -132,6 +132,12 @@ impl Decided {
         &self.each
     }
 
+    /// Whether each delivery is new.
+    #[must_use]
+    pub fn is_all_new(&self) -> bool {
+        self.each.iter().all(Option::is_none)
+    }
+
     /// Puts the outcomes of what was new in its places.
     ///
     /// # Panics

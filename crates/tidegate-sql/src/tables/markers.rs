@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sea_orm::{ConnectionTrait as _, DbErr, Statement, Value};
+use sea_orm::{ConnectionTrait as _, DbErr, SqlErr, Statement, Value};
 pub use tidegate_core::inbox::{History, Marker, Pruned};
 use tidegate_core::{TopicId, TopicPartition};
 
@@ -45,8 +45,34 @@ pub async fn claim(
     partition: &TopicPartition,
     markers: &[&Marker],
 ) -> Result<Option<Claim>, DbErr> {
-    let ns = txn.namespace().number();
-    let rows = txn.query_all_raw(txn.statements().claim(ns, partition, markers)).await?;
+    let statement = txn.statements().claim(txn.namespace().number(), partition, markers);
+    met(txn, statement).await
+}
+
+/// As [`claim`], for messages that are expected to be new: it costs less, and may
+/// fail where one was claimed before, as [`is_before`] tells. The transaction has
+/// failed then, and another one claims.
+///
+/// # Errors
+///
+/// When the database fails, or a message was claimed before.
+pub async fn claim_new(
+    txn: &Txn,
+    partition: &TopicPartition,
+    markers: &[&Marker],
+) -> Result<Option<Claim>, DbErr> {
+    let statement = txn.statements().claim_new(txn.namespace().number(), partition, markers);
+    met(txn, statement).await
+}
+
+/// Whether [`claim_new`] failed because a message was claimed before.
+#[must_use]
+pub fn is_before(error: &DbErr) -> bool {
+    matches!(error.sql_err(), Some(SqlErr::UniqueConstraintViolation(_)))
+}
+
+async fn met(txn: &Txn, statement: Statement) -> Result<Option<Claim>, DbErr> {
+    let rows = txn.query_all_raw(statement).await?;
     let mut claim: Option<Claim> = None;
     let mut unread = Vec::new();
     for row in &rows {
