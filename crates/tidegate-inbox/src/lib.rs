@@ -7,7 +7,6 @@ mod layer;
 mod metrics;
 mod retention;
 mod service;
-mod streak;
 
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_noop.rs"]

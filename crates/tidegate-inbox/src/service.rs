@@ -10,19 +10,16 @@ use std::{
 
 use tidegate_core::{
     Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, Outcomes,
-    inbox::{ConflictAt, Decided, Messages, New},
+    inbox::{ConflictAt, Decided, Messages, New, Streak},
     take_ready,
 };
 use tidegate_sql::{
-    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner,
-    inbox::{self, Claimed},
-    is_unreachable,
-    tables::markers::Claim,
+    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable,
 };
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{Conflict, Inbox, TopicChanged, streak::Streak};
+use crate::{Conflict, Inbox, TopicChanged};
 
 /// Begins a transaction, marks the messages, calls the inner service with those
 /// that are new, checks the lease, and commits.
@@ -162,14 +159,12 @@ impl Call {
             let owner = self.begin(batch).await?;
             let claimed = inbox::claim(&owner.txn(), &self.lease, messages, expected).await;
             match claimed.map_err(EffectError::from)? {
-                Claimed::Met(claim) => {
-                    let decided = self.decide(batch, messages, claim);
-                    self.known.streak.note(decided.as_ref().is_ok_and(Decided::is_all_new));
-                    return Ok((owner, decided?));
+                inbox::Claimed::Met(claim) => {
+                    return Ok((owner, self.decide(batch, messages, claim)?));
                 }
                 // It was known when the lease began: somebody cleared the table.
-                Claimed::Unknown => self.known.entered.store(false, Ordering::Release),
-                Claimed::Before => expected = false,
+                inbox::Claimed::Unknown => self.known.entered.store(false, Ordering::Release),
+                inbox::Claimed::Before => expected = false,
             }
         }
     }
@@ -209,7 +204,7 @@ impl Call {
         &self,
         batch: &Batch<Delivery<T>>,
         messages: &Messages,
-        claim: Claim,
+        claim: inbox::Claim,
     ) -> Result<Decided, Error> {
         if let (Some(known), Some(found)) = (&claim.topic_id, self.lease.topic_id())
             && known != found
@@ -219,6 +214,7 @@ impl Call {
             return Err(TopicChanged { partition, known, found }.into());
         }
         let decided = messages.decide(claim.pruned, claim.before);
+        self.known.streak.note(decided.as_ref().is_ok_and(Decided::is_all_new));
         decided.map_err(|ConflictAt { index, id }| {
             let culprit = batch[index].culprit();
             self.inbox.metrics().conflict();

@@ -10,9 +10,10 @@ use tidegate_core::{
     inbox::{History, Messages},
 };
 
+pub use crate::tables::markers::Claim;
 use crate::{
     Database, DbErr, Txn,
-    tables::markers::{self, Claim, Source},
+    tables::markers::{self, Source},
 };
 
 /// How far a pruner may go, and in which steps.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The lanes of a partition count together, and some count may be lost between
 /// them: what is expected changes the cost of a claim, and not its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Streak(AtomicU32);
+pub struct Streak(AtomicU32);
 
 /// So many are a streak. If one batch in ten repeats a message, then one in fifty
 /// is claimed twice.
@@ -20,12 +20,13 @@ const LONG: u32 = 16;
 
 impl Streak {
     /// Whether the next batch is expected to be new.
-    pub(crate) fn is_long(&self) -> bool {
+    #[must_use]
+    pub fn is_long(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= LONG
     }
 
     /// Counts a batch.
-    pub(crate) fn note(&self, is_new: bool) {
+    pub fn note(&self, is_new: bool) {
         let length = if is_new { self.0.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.0.store(length, Ordering::Relaxed);
     }
