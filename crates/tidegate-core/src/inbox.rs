@@ -5,10 +5,10 @@
 
 mod history;
 mod messages;
-mod streak;
+mod outlook;
 
 pub use self::{
     history::{History, Pruned},
     messages::{ConflictAt, Decided, Marker, Messages, New},
-    streak::Streak,
+    outlook::Outlook,
 };

@@ -10,6 +10,7 @@ pub(crate) struct Metrics {
     duplicate: Counter,
     too_old: Counter,
     conflict: Counter,
+    again: Counter,
     further: Counter,
     pruned: Counter,
 }
@@ -20,6 +21,7 @@ impl Metrics {
             "tidegate_inbox_claims_total",
             "Messages that were claimed, by what the inbox knew of them."
         );
+        describe_counter!("tidegate_inbox_claimed_again_total", "Batches, not as new as expected.");
         describe_counter!(
             "tidegate_inbox_further_transactions_total",
             "Transactions that went on with what a batch set free."
@@ -31,6 +33,7 @@ impl Metrics {
             duplicate: claim("duplicate"),
             too_old: claim("too_old"),
             conflict: claim("conflict"),
+            again: counter!("tidegate_inbox_claimed_again_total"),
             further: counter!("tidegate_inbox_further_transactions_total"),
             pruned: counter!("tidegate_inbox_pruned_total"),
         }
@@ -46,6 +49,10 @@ impl Metrics {
 
     pub(crate) fn conflict(&self) {
         self.conflict.increment(1);
+    }
+
+    pub(crate) fn claimed_again(&self) {
+        self.again.increment(1);
     }
 
     pub(crate) fn further(&self) {

@@ -14,6 +14,8 @@ impl Metrics {
 
     pub(crate) fn conflict(&self) {}
 
+    pub(crate) fn claimed_again(&self) {}
+
     pub(crate) fn further(&self) {}
 
     pub(crate) fn pruned(&self, _: u64) {}

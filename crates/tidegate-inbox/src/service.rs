@@ -1,21 +1,16 @@
 use std::{
     future::poll_fn,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use tidegate_core::{
     Batch, BatchRequest, ByValue, Condition, Delivery, Error, Identify, Lease, Outcomes,
-    inbox::{ConflictAt, Decided, Messages, New, Streak},
+    inbox::{ConflictAt, Decided, Messages, New, Outlook},
     take_ready,
 };
-use tidegate_sql::{
-    DbErr, EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable,
-};
+use tidegate_sql::{EffectError, InTransaction, LeaseEnded, Txn, TxnOwner, inbox, is_unreachable};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -30,15 +25,7 @@ pub struct InboxService<S, I = ByValue> {
     inner: S,
     inbox: Inbox,
     identify: I,
-    known: Arc<Known>,
-}
-
-/// What all lanes know of the partition of this stack.
-#[derive(Debug, Default)]
-struct Known {
-    // Whether the inbox knows it.
-    entered: AtomicBool,
-    streak: Streak,
+    outlook: Arc<Outlook>,
 }
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -51,7 +38,7 @@ const FAILURES: u32 = 3;
 
 impl<S, I> InboxService<S, I> {
     pub(crate) fn new(inner: S, inbox: Inbox, identify: I) -> Self {
-        Self { inner, inbox, identify, known: Arc::default() }
+        Self { inner, inbox, identify, outlook: Arc::default() }
     }
 
     /// A reference to the inner service.
@@ -92,7 +79,7 @@ where
         let call = Call {
             inbox: self.inbox.clone(),
             lease: Lease::clone(&batch.first().lease),
-            known: Arc::clone(&self.known),
+            outlook: Arc::clone(&self.outlook),
         };
         let messages = Messages::of(&self.identify, &batch);
         // Boxed, as is each call to the database: the future is large, and one
@@ -105,7 +92,7 @@ where
 struct Call {
     inbox: Inbox,
     lease: Lease,
-    known: Arc<Known>,
+    outlook: Arc<Outlook>,
 }
 
 impl Call {
@@ -153,19 +140,22 @@ impl Call {
         batch: &Batch<Delivery<T>>,
         messages: &Messages,
     ) -> Result<(TxnOwner, Decided), Error> {
-        let mut expected = self.known.streak.is_long();
+        let mut expected = self.outlook.expects_news();
         loop {
             self.enter(batch, messages).await?;
             let owner = self.begin(batch).await?;
             let claimed = inbox::claim(&owner.txn(), &self.lease, messages, expected).await;
             match claimed.map_err(EffectError::from)? {
-                inbox::Claimed::Met(claim) => {
-                    return Ok((owner, self.decide(batch, messages, claim)?));
-                }
+                inbox::Claimed::Met(it) => return Ok((owner, self.decide(batch, messages, it)?)),
                 // It was known when the lease began: somebody cleared the table.
-                inbox::Claimed::Unknown => self.known.entered.store(false, Ordering::Release),
-                inbox::Claimed::Before => expected = false,
+                inbox::Claimed::Unknown => self.outlook.set_entered(false),
+                inbox::Claimed::Repeated => {
+                    self.inbox.metrics().claimed_again();
+                    self.outlook.met(false);
+                    expected = false;
+                }
             }
+            self.check_lease()?;
         }
     }
 
@@ -174,14 +164,14 @@ impl Call {
     /// In a transaction of its own: in that of the batch, all lanes would wait
     /// for an effect that takes its time.
     async fn enter<T>(&self, batch: &Batch<Delivery<T>>, messages: &Messages) -> Result<(), Error> {
-        if self.known.entered.load(Ordering::Acquire) {
+        if self.outlook.is_entered() {
             return Ok(());
         }
         let owner = self.begin(batch).await?;
         inbox::enter(&owner.txn(), &self.lease, messages).await.map_err(EffectError::from)?;
         self.check_lease()?;
         owner.commit().await.map_err(EffectError::from)?;
-        self.known.entered.store(true, Ordering::Release);
+        self.outlook.set_entered(true);
         Ok(())
     }
 
@@ -189,14 +179,10 @@ impl Call {
         let since = Instant::now();
         let begun = self.inbox.database().begin().await;
         batch.waited(since.elapsed());
-        begun.map_err(|error| self.begin_failed(error))
-    }
-
-    fn begin_failed(&self, error: DbErr) -> Error {
-        if is_unreachable(&error) {
+        if begun.as_ref().is_err_and(is_unreachable) {
             self.lease.set_condition(Condition::DatabaseDown);
         }
-        EffectError::from(error).into()
+        Ok(begun.map_err(EffectError::from)?)
     }
 
     /// Decides about the deliveries of a batch.
@@ -214,7 +200,7 @@ impl Call {
             return Err(TopicChanged { partition, known, found }.into());
         }
         let decided = messages.decide(claim.pruned, claim.before);
-        self.known.streak.note(decided.as_ref().is_ok_and(Decided::is_all_new));
+        self.outlook.met(decided.as_ref().is_ok_and(Decided::is_all_new));
         decided.map_err(|ConflictAt { index, id }| {
             let culprit = batch[index].culprit();
             self.inbox.metrics().conflict();
@@ -270,8 +256,7 @@ impl Call {
     {
         // Before `BEGIN`: no readiness is waited for with a transaction open.
         poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
-        let begun = self.inbox.database().begin().await;
-        let owner = begun.map_err(|error| self.begin_failed(error))?;
+        let owner = self.begin(&new.batch).await?;
         let request = in_transaction(owner.txn(), new);
         let outcomes = inner.call(request).await.map_err(Into::into)?;
         self.check_lease()?;

@@ -24,7 +24,7 @@ use tidegate_core::{
 use tidegate_inbox::{Conflict, Inbox, InboxLayer, InboxService};
 use tidegate_sql::{Database, DbErr, EffectService, InTransaction, LeaseEnded, Txn, effect_fn};
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::{Barrier, Semaphore, mpsc},
     time::sleep,
 };
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
@@ -42,6 +42,9 @@ impl Identified for Transfer {
         self.id.into()
     }
 }
+
+/// After so many batches of news, a stack expects more of them.
+const STREAK: i64 = 16;
 
 async fn apply(txn: &Txn, transfer: &Transfer) -> Result<(), DbErr> {
     let row = ledger::ActiveModel {
@@ -88,7 +91,7 @@ where
 
 /// Sends nothing but news for as long as it takes a stack to expect more of them.
 async fn expect_news(stack: &InboxService<EffectService<Transfer>>, lease: &Lease, from: i64) {
-    for offset in from..from + 16 {
+    for offset in from..from + STREAK {
         let outcomes = send(stack, batch(lease, &[offset])).await.expect("nothing is wrong");
         assert_eq!(outcomes, [Applied]);
     }
@@ -374,13 +377,17 @@ impl Service<InTxn> for Held {
 #[tokio::test]
 async fn a_concurrent_duplicate_waits_for_the_first() {
     let Some(test) = TestDatabase::postgres().await else { return };
-    let cases =
-        [(10, 0, Duplicate, 0), (11, 1, Applied, 0), (12, 0, Duplicate, 1), (13, 1, Applied, 1)];
-    for (id, failures, outcome, streaks) in cases {
+    let cases = [
+        (10, 0, Duplicate, false),
+        (11, 1, Applied, false),
+        (12, 0, Duplicate, true),
+        (13, 1, Applied, true),
+    ];
+    for (id, failures, outcome, expects) in cases {
         let (_owner, lease) = common::lease();
         let other = stack(&test);
-        for streak in 0..streaks {
-            expect_news(&other, &lease, 100 * (id + streak)).await;
+        if expects {
+            expect_news(&other, &lease, 100 * id).await;
         }
         let (held, mut done) = Held::failing(failures);
         let gate = Arc::clone(&held.gate);
@@ -424,17 +431,28 @@ async fn a_lane_that_takes_its_time_with_the_first_batch_holds_up_no_other() {
 async fn overlapping_batches_do_not_deadlock() {
     let Some(test) = TestDatabase::postgres().await else { return };
     let (_owner, lease) = common::lease();
-    for round in 0..10 {
+    for round in 0..12 {
+        // They know the partition, and none, half or all of them expect news.
+        let stacks: Vec<_> = (0..4).map(|_| stack(&test)).collect();
+        for (worker, stack) in (0..).zip(&stacks) {
+            let expects = round % 3 == 2 || (round % 3 == 1 && worker % 2 == 0);
+            let first = 1_000 * (1 + 4 * round + worker);
+            match expects {
+                true => expect_news(stack, &lease, first).await,
+                false => drop(send(stack, batch(&lease, &[first])).await.unwrap()),
+            }
+        }
+        let start = Arc::new(Barrier::new(stacks.len()));
         let mut tasks = Vec::new();
-        for worker in 0..4 {
+        for (worker, stack) in (0..).zip(stacks) {
             // The same messages, each worker in an order of its own.
             let offsets = (0..50).map(|n| round * 50 + (n * 7 + worker * 13) % 50);
             let batch = batch(&lease, &offsets.collect::<Vec<_>>());
-            let stack = stack(&test);
-            if worker % 2 == 0 {
-                expect_news(&stack, &lease, 1_000 * (1 + 4 * round + worker)).await;
-            }
-            tasks.push(tokio::spawn(stack.oneshot(batch)));
+            let start = Arc::clone(&start);
+            tasks.push(tokio::spawn(async move {
+                start.wait().await;
+                stack.oneshot(batch).await
+            }));
         }
         let mut applied = 0;
         for task in tasks {
@@ -453,16 +471,26 @@ async fn a_commit_whose_answer_is_lost_is_found_again() {
     // From now on, the partition is known, and a batch is one transaction.
     assert_eq!(send(&stack, batch(&lease, &[0])).await.unwrap(), [Applied]);
 
-    proxy.cut_at_commit();
-    let error = send(&stack, batch(&lease, &[1])).await.unwrap_err();
-    assert_eq!(error.class(), Class::Transient);
-    assert_eq!(send(&stack, batch(&lease, &[1])).await.unwrap(), [Duplicate]);
+    for (expects, [lost, cut]) in [(false, [1, 2]), (true, [3, 4])] {
+        if expects {
+            expect_news(&stack, &lease, 100).await;
+        }
+        proxy.cut_at_commit();
+        let error = send(&stack, batch(&lease, &[lost])).await.unwrap_err();
+        assert_eq!(error.class(), Class::Transient);
+        assert_eq!(send(&stack, batch(&lease, &[lost])).await.unwrap(), [Duplicate]);
 
-    proxy.cut_before_commit();
-    let error = send(&stack, batch(&lease, &[2])).await.unwrap_err();
-    assert_eq!(error.class(), Class::Transient);
-    assert_eq!(send(&stack, batch(&lease, &[2])).await.unwrap(), [Applied]);
-    assert_eq!(revisions(&test).await, [0, 1, 2]);
+        if expects {
+            expect_news(&stack, &lease, 200).await;
+        }
+        proxy.cut_before_commit();
+        let error = send(&stack, batch(&lease, &[cut])).await.unwrap_err();
+        assert_eq!(error.class(), Class::Transient);
+        assert_eq!(send(&stack, batch(&lease, &[cut])).await.unwrap(), [Applied]);
+    }
+    let mut low = revisions(&test).await;
+    low.retain(|revision| *revision < 100);
+    assert_eq!(low, [0, 1, 2, 3, 4]);
 }
 
 #[tokio::test]

@@ -84,11 +84,45 @@ async fn what_becomes_of_messages_is_counted() {
             ("tidegate_inbox_claims_total result=duplicate", 2),
             ("tidegate_inbox_claims_total result=too_old", 1),
             ("tidegate_inbox_claims_total result=conflict", 1),
+            ("tidegate_inbox_claimed_again_total", 0),
             ("tidegate_inbox_further_transactions_total", 1),
             ("tidegate_inbox_pruned_total", 1),
         ] {
             assert_eq!(recording.get(name), Some(&count), "{name}");
         }
-        assert_eq!(recording.len(), 6);
+        assert_eq!(recording.len(), 7);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_claimed_again_where_a_streak_of_news_ends() {
+    let Some(test) = TestDatabase::postgres().await else { return };
+    for (news, again) in [(15, 0), (16, 1)] {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let inbox = || Inbox::new(test.database.clone());
+        let inbox = metrics::with_local_recorder(&recorder, inbox);
+        let (_owner, lease) = common::lease();
+        let effect = service_fn(|request: InTransaction<Batch<Delivery<Message>>>| {
+            let outcomes = Outcomes::all(Outcome::Applied, request.request.len());
+            async move { Ok::<_, Error>(outcomes) }
+        });
+        let stack = InboxLayer::new(inbox).layer(effect);
+        let first = 100 * news;
+        // The last one was there.
+        for id in (first..first + news).chain([first]) {
+            let record = Record::new(lease.partition().clone(), id, "a");
+            let message = Message(id.unsigned_abs().into());
+            let batch = Batch::of_one(Delivery::new(lease.clone(), record).with_value(message));
+            let _ = stack.clone().oneshot(batch).await.unwrap();
+        }
+        let recording = recording(&snapshotter);
+        for (name, count) in [
+            ("tidegate_inbox_claims_total result=new", news.unsigned_abs()),
+            ("tidegate_inbox_claims_total result=duplicate", 1),
+            ("tidegate_inbox_claimed_again_total", again),
+        ] {
+            assert_eq!(recording.get(name), Some(&count), "{name}");
+        }
     }
 }

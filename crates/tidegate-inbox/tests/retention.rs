@@ -17,8 +17,8 @@ use tidegate_core::{
     Outcome::{self, Applied, Duplicate, TooOld},
     Record, Terms, TopicId, TopicPartition,
 };
-use tidegate_inbox::{Inbox, InboxLayer, Pruned, Retention, TopicChanged};
-use tidegate_sql::{DbErr, LeaseEnded, Txn, effect_fn};
+use tidegate_inbox::{Inbox, InboxLayer, InboxService, Pruned, Retention, TopicChanged};
+use tidegate_sql::{DbErr, EffectService, LeaseEnded, Txn, effect_fn};
 use tokio::{task::JoinSet, time::timeout};
 use tower::{Layer as _, ServiceExt as _};
 
@@ -53,7 +53,18 @@ fn lease_at(start: i64, topic: Option<&str>) -> (LeaseOwner, Lease) {
 
 /// Delivers records whose messages have their offsets as ids.
 async fn send(inbox: &Inbox, lease: &Lease, offsets: &[i64]) -> Vec<Outcome> {
-    let stack = InboxLayer::new(inbox.clone()).layer(effect_fn(apply));
+    send_through(stack(inbox), lease, offsets).await
+}
+
+fn stack(inbox: &Inbox) -> InboxService<EffectService<Transfer>> {
+    InboxLayer::new(inbox.clone()).layer(effect_fn(apply))
+}
+
+async fn send_through(
+    stack: InboxService<EffectService<Transfer>>,
+    lease: &Lease,
+    offsets: &[i64],
+) -> Vec<Outcome> {
     let delivery = |offset: i64| {
         let record = Record::new(lease.partition().clone(), offset, "1");
         Arc::new(Delivery::new(lease.clone(), record).with_value(Transfer { id: offset }))
@@ -258,23 +269,36 @@ async fn a_topic_id_that_becomes_known_is_noted() {
 // began before.
 #[tokio::test]
 async fn a_claim_that_waits_for_a_pruner_sees_the_new_floor() {
-    let Some(test) = TestDatabase::postgres().await else { return };
-    let inbox = Inbox::new(test.database.clone());
-    let (_owner, lease) = lease_at(0, None);
-    let _ = send(&inbox, &lease, &range(0..10)).await;
-    let pruner = test.connection().begin().await.unwrap();
-    for sql in [
-        "SELECT pg_advisory_xact_lock(1953064037, source) FROM tidegate_source",
-        "UPDATE tidegate_source SET floor = 5",
-        "DELETE FROM tidegate_inbox WHERE record_offset < 5",
+    // At first nothing is expected; after a streak, nothing but news, which is
+    // wrong of the second claim and right of the third.
+    for (news, claimed, outcomes) in [
+        (0, [3, 5], [TooOld, Duplicate]),
+        (16, [3, 5], [TooOld, Duplicate]),
+        (16, [3, 50], [TooOld, Applied]),
     ] {
-        pruner.execute_unprepared(sql).await.unwrap();
+        let Some(test) = TestDatabase::postgres().await else { return };
+        let inbox = Inbox::new(test.database.clone());
+        let (_owner, lease) = lease_at(0, None);
+        let _ = send(&inbox, &lease, &range(0..10)).await;
+        let stack = stack(&inbox);
+        for offset in 10..10 + news {
+            assert_eq!(send_through(stack.clone(), &lease, &[offset]).await, [Applied]);
+        }
+        let pruner = test.connection().begin().await.unwrap();
+        for sql in [
+            "SELECT pg_advisory_xact_lock(1953064037, source) FROM tidegate_source",
+            "UPDATE tidegate_source SET floor = 5",
+            "DELETE FROM tidegate_inbox WHERE record_offset < 5",
+        ] {
+            pruner.execute_unprepared(sql).await.unwrap();
+        }
+        let claim = tokio::spawn(async move { send_through(stack, &lease, &claimed).await });
+        test.until_blocked("tidegate_inbox").await;
+        pruner.commit().await.unwrap();
+        assert_eq!(claim.await.unwrap(), outcomes);
+        let applied = outcomes.iter().filter(|it| **it == Applied).count();
+        assert_eq!(test.count("ledger").await, 10 + news + i64::try_from(applied).unwrap());
     }
-    let claim = tokio::spawn(async move { send(&inbox, &lease, &[3, 5]).await });
-    test.until_blocked("tidegate_inbox").await;
-    pruner.commit().await.unwrap();
-    assert_eq!(claim.await.unwrap(), [TooOld, Duplicate]);
-    assert_eq!(test.count("ledger").await, 10);
 }
 
 // With a lock of the row alone, those who share it let each other in before the

@@ -39,8 +39,8 @@ pub(crate) trait Statements: Send + Sync {
     /// No row: the partition is not there.
     fn claim(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement;
 
-    /// As [`claim`](Self::claim), and may fail as a violation of a unique
-    /// constraint where a message was claimed before, if that costs less.
+    /// As [`claim`](Self::claim), and may violate a unique constraint where a
+    /// message was claimed before or is there twice, if that costs less.
     fn claim_new(&self, ns: i32, partition: &TopicPartition, markers: &[&Marker]) -> Statement {
         self.claim(ns, partition, markers)
     }

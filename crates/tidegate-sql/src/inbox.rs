@@ -50,9 +50,10 @@ pub enum Claimed {
     Met(Claim),
     /// The partition is one that [`enter`] has not made known.
     Unknown,
-    /// Some message was claimed before, which was not expected: the transaction
-    /// has failed, and the next one expects nothing.
-    Before,
+    /// They were expected to be new, and some message was claimed before, or the
+    /// batch holds it twice. The transaction has failed, and the next one expects
+    /// nothing.
+    Repeated,
 }
 
 /// Makes the partition of a lease known, or notes that the lease jumped.
@@ -81,7 +82,8 @@ pub async fn enter(txn: &Txn, lease: &Lease, messages: &Messages) -> Result<(), 
 }
 
 /// Claims the messages of a batch. If they are `expected` to be new, that costs
-/// less where they are, and may take another transaction where one is not.
+/// less where they are, and may take another transaction where one is not, or is
+/// there twice.
 ///
 /// # Errors
 ///
@@ -99,7 +101,7 @@ pub async fn claim(
     };
     match claim {
         Ok(claim) => Ok(claim.map_or(Claimed::Unknown, Claimed::Met)),
-        Err(error) if expected && markers::is_before(&error) => Ok(Claimed::Before),
+        Err(error) if expected && markers::is_repeat(&error) => Ok(Claimed::Repeated),
         Err(error) => Err(error),
     }
 }

@@ -159,7 +159,7 @@ async fn what_is_expected_to_be_new_is_claimed_or_known_not_to_be() {
                 assert_eq!(claim.expect("the partition is known").before, [first.mark]);
             }
             Err(error) => {
-                assert!(markers::is_before(&error), "{error}");
+                assert!(markers::is_repeat(&error), "{error}");
                 assert!(owner.commit().await.is_err());
             }
         }

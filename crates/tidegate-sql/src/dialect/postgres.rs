@@ -22,8 +22,7 @@ pub(super) struct Postgres;
 // The gate is an advisory lock, which is granted in the order of the requests:
 // a pruner waits for the transactions that are under way, and not for those
 // that come after it, as it would for the row's lock alone. The row's lock is
-// what makes the statement see what a pruner wrote while it waited. What was not
-// claimed is looked for only if there is something: mostly, all is new. Of
+// what makes the statement see what a pruner wrote while it waited. Of
 // `generate_series` the planner expects a thousand rows, so that it would plan
 // each small batch anew, which takes it longer than the rest.
 macro_rules! claim {
@@ -51,6 +50,8 @@ WITH gate AS MATERIALIZED (
     };
 }
 
+// What was not claimed is looked for only if there is something: mostly, all is
+// new.
 const CLAIM: &str = claim!(
     "\
     ON CONFLICT (ns, id) DO NOTHING

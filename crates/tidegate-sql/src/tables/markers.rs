@@ -32,7 +32,7 @@ pub struct Source {
 /// Reads which offsets of a partition are pruned, keeps that from being changed
 /// until the transaction ends, and claims the markers that lie outside.
 ///
-/// The markers are sorted by id, and none twice. `None` is a partition that
+/// The markers are sorted by id. `None` is a partition that
 /// [`enter`] has not made known yet.
 ///
 /// One statement; a second one where a message was claimed before.
@@ -50,12 +50,12 @@ pub async fn claim(
 }
 
 /// As [`claim`], for messages that are expected to be new: it costs less, and may
-/// fail where one was claimed before, as [`is_before`] tells. The transaction has
-/// failed then, and another one claims.
+/// fail where one was claimed before, or is there twice: [`is_repeat`]. The
+/// transaction has failed then, and another one claims.
 ///
 /// # Errors
 ///
-/// When the database fails, or a message was claimed before.
+/// When the database fails, or a message is not new.
 pub async fn claim_new(
     txn: &Txn,
     partition: &TopicPartition,
@@ -65,9 +65,10 @@ pub async fn claim_new(
     met(txn, statement).await
 }
 
-/// Whether [`claim_new`] failed because a message was claimed before.
+/// Whether [`claim_new`] failed by a unique constraint: a message is not new, or
+/// there is one that is not ours. [`claim`] finds out.
 #[must_use]
-pub fn is_before(error: &DbErr) -> bool {
+pub fn is_repeat(error: &DbErr) -> bool {
     matches!(error.sql_err(), Some(SqlErr::UniqueConstraintViolation(_)))
 }
 
