@@ -21,7 +21,7 @@ impl Metrics {
             "tidegate_inbox_claims_total",
             "Messages that were claimed, by what the inbox knew of them."
         );
-        describe_counter!("tidegate_inbox_claimed_again_total", "Batches, not as new as expected.");
+        describe_counter!("tidegate_inbox_claimed_again_total", "Batches that were claimed again.");
         describe_counter!(
             "tidegate_inbox_further_transactions_total",
             "Transactions that went on with what a batch set free."
