@@ -101,6 +101,13 @@ async fn revisions(test: &TestDatabase) -> Vec<i64> {
     test.ledger().await.iter().map(|row| row.revision).collect()
 }
 
+/// Those below 100: what made a stack expect news lies above.
+async fn low_revisions(test: &TestDatabase) -> Vec<i64> {
+    let mut revisions = revisions(test).await;
+    revisions.retain(|revision| *revision < 100);
+    revisions
+}
+
 // N5: what was there before is an outcome, on each database, and no error.
 #[tokio::test]
 async fn a_message_has_its_effect_once() {
@@ -182,9 +189,7 @@ async fn what_comes_unexpected_is_found_as_if_it_were_expected() {
         test.execute("DELETE FROM tidegate_source").await;
         assert_eq!(send(&stack, batch(&lease, &[616])).await.unwrap(), [Applied]);
 
-        let mut low = revisions(&test).await;
-        low.retain(|revision| *revision < 100);
-        assert_eq!(low, [1, 2, 3]);
+        assert_eq!(low_revisions(&test).await, [1, 2, 3]);
         assert_eq!(test.count("ledger").await, 3 + 5 * 16 + 2);
         assert_eq!(test.count("tidegate_inbox").await, 3 + 5 * 16 + 2);
     }
@@ -401,9 +406,7 @@ async fn a_concurrent_duplicate_waits_for_the_first() {
         assert_eq!(first.await.unwrap().is_err(), failures > 0);
         assert_eq!(second.await.unwrap().unwrap(), Outcomes::all(outcome, 1));
     }
-    let mut revisions = revisions(&test).await;
-    revisions.retain(|revision| *revision < 100);
-    assert_eq!(revisions, [10, 11, 12, 13]);
+    assert_eq!(low_revisions(&test).await, [10, 11, 12, 13]);
 }
 
 // The lanes of a partition share its row, and each stack looks at it once.
@@ -488,9 +491,7 @@ async fn a_commit_whose_answer_is_lost_is_found_again() {
         assert_eq!(error.class(), Class::Transient);
         assert_eq!(send(&stack, batch(&lease, &[cut])).await.unwrap(), [Applied]);
     }
-    let mut low = revisions(&test).await;
-    low.retain(|revision| *revision < 100);
-    assert_eq!(low, [0, 1, 2, 3, 4]);
+    assert_eq!(low_revisions(&test).await, [0, 1, 2, 3, 4]);
 }
 
 #[tokio::test]

@@ -32,8 +32,8 @@ pub struct Source {
 /// Reads which offsets of a partition are pruned, keeps that from being changed
 /// until the transaction ends, and claims the markers that lie outside.
 ///
-/// The markers are sorted by id. `None` is a partition that
-/// [`enter`] has not made known yet.
+/// The markers are sorted by id. `None` is a partition that [`enter`] has not made
+/// known yet.
 ///
 /// One statement; a second one where a message was claimed before.
 ///
